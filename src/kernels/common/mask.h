@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Which keys a query row sees. Every mask of the library is a window around a diagonal, so what a row sees is one
+// range of keys, and who sees a key is one range of rows; bottom-right alignment is in Sequence::offset and only there.
+#pragma once
+
+#include "kernels/common/host_device.h"
+#include "kernels/common/sequence.h"
+
+namespace cuflash {
+
+struct Range {
+  int32_t begin;
+  int32_t end;  // exclusive; begin <= end
+
+  CUFLASH_HD bool empty() const { return begin >= end; }
+  CUFLASH_HD bool contains(int32_t x) const { return x >= begin && x < end; }
+};
+
+CUFLASH_HD Range clamp_range(int64_t begin, int64_t end, int32_t length) {
+  const int64_t low = clamp_to(begin, 0, length);
+  return {static_cast<int32_t>(low), static_cast<int32_t>(clamp_to(end, low, length))};
+}
+
+// Keys that query row i sees: i + off - left <= j <= i + off + right.
+CUFLASH_HD Range visible_keys(const Attention& a, const Sequence& s, int32_t row) {
+  const int64_t diagonal = row + s.offset;
+  return clamp_range(diagonal - a.window_left, diagonal + a.window_right + 1, s.k.length);
+}
+
+// Keys that some row of [row_begin, row_end) sees. Exact for a window: the ranges of neighbouring rows shift by one.
+CUFLASH_HD Range visible_keys_of_rows(const Attention& a, const Sequence& s, int32_t row_begin, int32_t row_end) {
+  return clamp_range(row_begin + s.offset - a.window_left, row_end - 1 + s.offset + a.window_right + 1, s.k.length);
+}
+
+// Rows that see key j.
+CUFLASH_HD Range visible_rows(const Attention& a, const Sequence& s, int32_t key) {
+  const int64_t diagonal = key - s.offset;
+  return clamp_range(diagonal - a.window_right, diagonal + a.window_left + 1, s.q.length);
+}
+
+// Rows that see some key of [key_begin, key_end).
+CUFLASH_HD Range visible_rows_of_keys(const Attention& a, const Sequence& s, int32_t key_begin, int32_t key_end) {
+  return clamp_range(key_begin - s.offset - a.window_right, key_end - 1 - s.offset + a.window_left + 1, s.q.length);
+}
+
+}  // namespace cuflash
