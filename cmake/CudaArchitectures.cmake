@@ -3,7 +3,11 @@
 # (never a default of CMake, which may name architectures that the toolkit dropped). Entries have CMake's form:
 # "80-real" machine code, "90-virtual" PTX, "90" both.
 
-set(CUFLASH_DEFAULT_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real 100-real 120)
+if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+  set(CUFLASH_DEFAULT_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real 100-real 120)
+else()
+  set(CUFLASH_DEFAULT_ARCHITECTURES 75-real 80-real 86-real 89-real 90)
+endif()
 
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   if(NOT "$ENV{CUDAARCHS}" STREQUAL "")

@@ -16,14 +16,16 @@ build_dir=$repo_dir/build-gpu
 jobs=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
-    --arch) architectures=${2:?--arch needs a list}; shift 2 ;;
-    --build-dir) build_dir=${2:?--build-dir needs a folder}; shift 2 ;;
+    --arch) architectures=$(value_of "$@"); shift 2 ;;
+    --build-dir) build_dir=$(realpath -m -- "$(value_of "$@")"); shift 2 ;;
     --jobs) jobs=(--parallel "${2:?--jobs needs a number}"); shift 2 ;;
     -h | --help) print_help; exit ;;
     *) die "unknown option $1; see --help" ;;
   esac
 done
 
+install_build_tools
+install_test_libraries
 find_cuda
 architectures=${architectures:-$(architectures_for_this_machine)}
 step "Building for $architectures into $build_dir"

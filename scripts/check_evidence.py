@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: MIT
 """Compares the records in docs/verification/ with the sources. Use it through check_evidence.sh.
 
-Good is: at least one record, and each record passed and was made with exactly the sources that lie here.
+Good is: at least one record, and the measurements in each show that everything ran and passed with exactly the sources
+that lie here.
 """
 import argparse
-import json
 import pathlib
 import sys
 
+import evidence_record
 import source_digest
 
 MAX_NAMED = 20
@@ -30,13 +31,15 @@ def differences(recorded, now):
 def check_record(path, now):
     """Sentences that say what is wrong with one record."""
     try:
-        record = json.loads(path.read_text())
-        recorded, digest = record["files"], record["digest"]
-    except (ValueError, KeyError) as error:
-        return [f"is not a record of verify_gpu.sh: {error!r}"]
-    found = []
-    if record.get("pass") is not True:
-        found.append("did not pass: " + "; ".join(record.get("problems", []) or ["no reason recorded"]))
+        record = evidence_record.load(path)
+    except ValueError as error:
+        return [f"is not a record of verify_gpu.sh: {error}"]
+    recorded, digest = record["files"], record["digest"]
+    found = list(dict.fromkeys(record["problems"] + evidence_record.problems(record)))
+    if not record["pass"]:
+        found.insert(0, "did not pass")
+    if record["totals"] != evidence_record.totals(record):
+        found.append("its totals are not the sums of its tests")
     if digest != source_digest.digest(recorded):
         found.append("its digest is not that of its own list of files")
     changed = differences(recorded, now)

@@ -18,10 +18,10 @@ import sys
 import tempfile
 import time
 
+import evidence_record
 import source_digest
+from evidence_record import SANITIZER_TOOLS, SCHEMA, STEPS
 
-SCHEMA = 1
-STEPS = ("tests", "sanitizers", "benchmark")
 REPO = pathlib.Path(__file__).resolve().parent.parent
 GPU_FIELDS = ("name", "driver_version", "compute_cap", "memory.total", "power.limit", "clocks.max.sm", "clocks.max.mem")
 
@@ -116,6 +116,15 @@ def commit():
 
 # ---- The steps -------------------------------------------------------------------------------------------------------
 
+# Variables that change which tests and benchmarks run and with which kernel. lib.sh has the same list.
+STEERING_PREFIXES = ("BENCHMARK_", "CUFLASH_", "GTEST_", "TESTBRIDGE_")
+
+
+def clean_environment(**added):
+    """The environment without what the caller's shell may hold to steer a program, and with what is given."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERING_PREFIXES)}
+    return {**kept, **added}
+
 
 class Log:
     """Runs commands with their output in one file."""
@@ -124,14 +133,14 @@ class Log:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.file = path.open("w")
 
-    def run(self, title, command, env=None):
+    def run(self, title, command, env):
         """(exit status, output, seconds); prints one line, and the end of the output of a failure."""
         print(f"--- {title}", flush=True)
         start = time.monotonic()
         self.write(f"\n=== {title}: {' '.join(map(str, command))}\n")
         process = subprocess.Popen(
             [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            env={**os.environ, **(env or {})},
+            env=env,
         )
         lines = []
         for line in process.stdout:  # as it comes: a run that is ended from outside still leaves its log
@@ -156,13 +165,16 @@ def read_report(report):
     ran = [(name, t) for name, t in tests if t.get("status") == "RUN"]
     skipped = [name for name, t in ran if t.get("result") == "SKIPPED"]
     failed = [name for name, t in ran if t.get("failures")]
+    disabled = [name for name, t in tests if t.get("status") != "RUN"]
     return {
         "run": len(ran),
         "passed": len(ran) - len(skipped) - len(failed),
         "failed": len(failed),
         "skipped": len(skipped),
+        "not_run": len(disabled),
         "failures": failed,
         "skips": skipped,
+        "disabled": disabled,
     }
 
 
@@ -170,7 +182,9 @@ def run_program(log, program, level):
     with tempfile.TemporaryDirectory() as folder:
         report_path = pathlib.Path(folder) / "report.json"
         status, output, seconds = log.run(
-            program.name, [program, f"--gtest_output=json:{report_path}"], env={"CUFLASH_TEST_LEVEL": str(level)}
+            program.name,
+            [program, f"--gtest_output=json:{report_path}"],
+            clean_environment(CUFLASH_TEST_LEVEL=str(level)),
         )
         report = json.loads(report_path.read_text()) if report_path.is_file() else {"testsuites": []}
     entry = {"level": level, "status": status, **read_report(report)}
@@ -189,9 +203,11 @@ def run_tests(log, build_dir, level, wanted):
 
 
 def run_sanitizers(log, build_dir):
-    status, output, seconds = log.run(
-        "compute-sanitizer", [REPO / "scripts" / "run_compute_sanitizer.sh", "--build-dir", build_dir]
-    )
+    command = [REPO / "scripts" / "run_compute_sanitizer.sh", "--build-dir", build_dir]
+    for tool in SANITIZER_TOOLS:
+        command += ["--tool", tool]
+    location = {k: v for k, v in os.environ.items() if k == "CUFLASH_COMPUTE_SANITIZER"}  # where the tool lies
+    status, output, seconds = log.run("compute-sanitizer", command, clean_environment(**location))
     lines = re.findall(r"^sanitizer (\S+) (\S+): (ok|FAILED).*?, (\d+) tests, (\d+) s$", output, re.MULTILINE)
     runs = [
         {"tool": tool, "program": program, "ok": verdict == "ok", "tests": int(tests), "seconds": int(s)}
@@ -203,10 +219,10 @@ def run_sanitizers(log, build_dir):
 
 def run_benchmark(log, build_dir, path):
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = [benchmark_program(build_dir), "--quick", "--out", path]
+    command = [benchmark_program(build_dir), "--quick", "--check", "--out", path]
     if commit():
         command += ["--commit", commit()]
-    status, _, seconds = log.run("benchmark", command)
+    status, _, seconds = log.run("benchmark", command, clean_environment())
     return {"status": status, "file": path.name if path.is_file() else None, "seconds": seconds}
 
 
@@ -216,32 +232,17 @@ def run_benchmark(log, build_dir, path):
 def earlier_record(record, paths):
     """What an earlier call found out about the same sources, binaries and GPU, or nothing."""
     for path in paths:
-        if path.is_file():
-            earlier = json.loads(path.read_text())
-            same_gpu = all(earlier["gpu"].get(k) == record["gpu"][k] for k in ("name", "driver_version"))
-            if same_gpu and all(earlier.get(k) == record[k] for k in ("schema", "digest", "binaries")):
-                return {k: earlier[k] for k in STEPS if k in earlier}
+        if not path.is_file():
+            continue
+        try:
+            earlier = evidence_record.load(path)
+        except ValueError as error:
+            print(f"    not completing {path}: {error}")
+            continue
+        same_gpu = all(earlier["gpu"].get(k) == record["gpu"][k] for k in ("name", "driver_version"))
+        if same_gpu and all(earlier[k] == record[k] for k in ("digest", "binaries")):
+            return {k: earlier[k] for k in STEPS if k in earlier}
     return {}
-
-
-def problems(record, programs):
-    """Why this record is no proof; empty if it is."""
-    tests = record.get("tests", {})
-    sanitizers = record.get("sanitizers", {"status": None, "runs": []})
-    benchmark = record.get("benchmark", {"status": None})
-    found = [] if programs else ["there are no test programs"]
-    found += [f"{name}: was not run" for name in programs if name not in tests]
-    for name, entry in tests.items():
-        if entry["status"] != 0 or entry["failed"]:
-            found.append(f"{name}: status {entry['status']}, {entry['failed']} failed")
-        elif entry["passed"] == 0:
-            found.append(f"{name}: no test passed")
-    if sanitizers["status"] != 0 or not sanitizers["runs"]:
-        bad = [f"{r['tool']} {r['program']}" for r in sanitizers["runs"] if not r["ok"]]
-        found.append(f"sanitizers: {sanitizers.get('error') or ', '.join(bad) or 'were not run'}")
-    if benchmark["status"] != 0:
-        found.append("benchmark: was not run" if benchmark["status"] is None else f"benchmark: status {benchmark['status']}")
-    return found
 
 
 def run(options):
@@ -276,13 +277,10 @@ def run(options):
             record["sanitizers"] = run_sanitizers(log, build_dir)
         if "benchmark" in options.steps:
             record["benchmark"] = run_benchmark(log, build_dir, options.out / "performance" / name / "quick.json")
-        record["problems"] = problems(record, list(test_programs(build_dir)))
+        record["problems"] = evidence_record.problems(record)
 
     record["pass"] = not record["problems"]
-    record["totals"] = {
-        key: sum(entry[key] for entry in record.get("tests", {}).values())
-        for key in ("run", "passed", "failed", "skipped", "cases")
-    }
+    record["totals"] = evidence_record.totals(record)
     record["seconds"] = round(time.monotonic() - start, 1)
     record["files"] = hashes
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,10 +17,22 @@ die() {
   printf 'error: %s\n' "$*" >&2
   exit 1
 }
+# The value of the option that is the first argument: the second.
+value_of() {
+  [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value; see --help"
+  printf '%s' "$2"
+}
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # Prints the comment at the head of the calling script, without the SPDX line: its help.
 print_help() { awk 'NR > 2 && !/^#/ { exit } NR > 2 { sub(/^# ?/, ""); print }' "$0"; }
+
+# Unsets what the caller's shell may hold to steer the library, its tests, GoogleTest and Google Benchmark: they must do
+# the same in every shell. gpu_evidence.py has the same list.
+unset_steering_variables() {
+  local name
+  for name in "${!BENCHMARK_@}" "${!CUFLASH_@}" "${!GTEST_@}" "${!TESTBRIDGE_@}"; do unset "$name"; done
+}
 
 # --- Packages ---------------------------------------------------------------------------------------------------------
 
@@ -52,8 +64,11 @@ apt_install() {
 
 # A virtual environment with the given Python packages, its programs on PATH.
 use_venv() {
-  [[ -x $repo_dir/.venv/bin/python ]] || python3 -m venv "$repo_dir/.venv" ||
-    die "python3 -m venv failed: install python3-venv, or cmake (3.25 or newer) and ninja by hand"
+  if ! "$repo_dir/.venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    rm -rf "$repo_dir/.venv" # none, or one that was left half made
+    python3 -m venv "$repo_dir/.venv" ||
+      die "python3 -m venv failed: install python3-venv, or cmake (3.25 or newer) and ninja by hand"
+  fi
   "$repo_dir/.venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
   export PATH="$repo_dir/.venv/bin:$PATH"
 }
@@ -94,15 +109,19 @@ cmake_finds() {
 
 # --- What run.sh, test.sh and CI need ----------------------------------------------------------------------------------
 
+build_tools_are_there() { have c++ && have python3 && have ninja && cmake_is_new_enough; }
+
 install_build_tools() {
   step "Build tools"
-  if can_apt; then
-    apt_install "${build_packages[@]}"
-  else
-    note "no apt-get with root rights here: using what is installed, and .venv for the rest"
+  if ! build_tools_are_there; then
+    if can_apt; then
+      apt_install "${build_packages[@]}"
+    else
+      note "no apt-get with root rights here: using what is installed, and .venv for the rest"
+    fi
   fi
-  have g++ || have c++ || die "no C++ compiler: install g++ (11 or newer)"
-  have python3 || die "no python3: install Python 3.8 or newer"
+  have c++ || die "no C++ compiler: install g++ (11 or newer)"
+  have python3 || die "no python3: install Python 3.9 or newer"
   local wanted=()
   cmake_is_new_enough || wanted+=("cmake>=3.25,<4")
   have ninja || wanted+=(ninja)
@@ -110,16 +129,20 @@ install_build_tools() {
   note "cmake $(cmake --version | awk 'NR == 1 { print $3 }'), ninja $(ninja --version)"
 }
 
+test_libraries_are_there() { have pkg-config && cmake_finds GTest && cmake_finds benchmark; }
+
 install_test_libraries() {
   step "Test libraries"
-  if can_apt; then
-    apt_install "${test_packages[@]}"
-    return
-  fi
   use_deps
-  cmake_finds GTest || build_library googletest https://github.com/google/googletest.git v1.14.0
-  cmake_finds benchmark ||
-    build_library benchmark https://github.com/google/benchmark.git v1.8.3 -DBENCHMARK_ENABLE_TESTING=OFF
+  if test_libraries_are_there; then
+    note "GoogleTest, Google Benchmark and pkg-config are there"
+  elif can_apt; then
+    apt_install "${test_packages[@]}"
+  else
+    cmake_finds GTest || build_library googletest https://github.com/google/googletest.git v1.14.0
+    cmake_finds benchmark ||
+      build_library benchmark https://github.com/google/benchmark.git v1.9.1 -DBENCHMARK_ENABLE_TESTING=OFF
+  fi
 }
 
 # Puts nvcc on PATH.

@@ -18,9 +18,9 @@ build_dir=$repo_dir/build
 device=auto
 while [[ $# -gt 0 ]]; do
   case "$1" in
-    --arch) architectures=${2:?--arch needs a list}; shift 2 ;;
-    --build-dir) build_dir=${2:?--build-dir needs a folder}; shift 2 ;;
-    --device) device=${2:?--device needs a name}; shift 2 ;;
+    --arch) architectures=$(value_of "$@"); shift 2 ;;
+    --build-dir) build_dir=$(realpath -m -- "$(value_of "$@")"); shift 2 ;;
+    --device) device=$(value_of "$@"); shift 2 ;;
     -h | --help) print_help; exit ;;
     *) die "unknown option $1; see --help" ;;
   esac

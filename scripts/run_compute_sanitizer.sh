@@ -18,7 +18,7 @@ build_dir=$repo_dir/build-gpu
 tools=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
-    --build-dir) build_dir=${2:?--build-dir needs a folder}; shift 2 ;;
+    --build-dir) build_dir=$(realpath -m -- "$(value_of "$@")"); shift 2 ;;
     --tool) tools+=("${2:?--tool needs a name}"); shift 2 ;;
     -h | --help) print_help; exit ;;
     *) die "unknown option $1; see --help" ;;
@@ -51,15 +51,17 @@ PYTHON
 
 use_build_libraries "$build_dir"
 sanitizer=$(find_sanitizer)
+unset_steering_variables
+export CUFLASH_TEST_LEVEL=1
 [[ -n $sanitizer ]] || { echo "compute-sanitizer not found; see --help for where it is looked for" >&2; exit 2; }
 note "using $sanitizer"
 
 programs=()
 for program in "$build_dir"/tests/test_gpu_* "$build_dir"/tests/*/test_gpu_*; do
   [[ -f $program && -x $program ]] || continue
-  if "$program" --gtest_list_tests --gtest_filter='Sanitizer.*:*/Sanitizer.*' | grep -q 'Sanitizer'; then
-    programs+=("$program")
-  fi
+  tests=$("$program" --gtest_list_tests --gtest_filter='Sanitizer.*:*/Sanitizer.*') ||
+    { echo "$program cannot list its tests" >&2; exit 2; }
+  [[ $tests != *Sanitizer* ]] || programs+=("$program")
 done
 [[ ${#programs[@]} -gt 0 ]] || { echo "no test program in $build_dir/tests has Sanitizer tests" >&2; exit 2; }
 

@@ -20,6 +20,7 @@ COVERED = (
     "cmake",
     "include",
     "scripts/build_for_gpu.sh",
+    "scripts/evidence_record.py",
     "scripts/gpu_evidence.py",
     "scripts/lib.sh",
     "scripts/run_compute_sanitizer.sh",
@@ -28,13 +29,14 @@ COVERED = (
     "src",
     "tests",
 )
-SKIPPED_FOLDERS = {"__pycache__", "packaging"}
+SKIPPED_FOLDER = pathlib.PurePath("tests/packaging")
 SKIPPED_SUFFIXES = {".md", ".pyc"}
 
 
 def is_covered(root, path):
     relative = path.relative_to(root)
-    return path.is_file() and path.suffix not in SKIPPED_SUFFIXES and not SKIPPED_FOLDERS & set(relative.parts)
+    skipped = SKIPPED_FOLDER in relative.parents or "__pycache__" in relative.parts or path.suffix in SKIPPED_SUFFIXES
+    return path.is_file() and not skipped
 
 
 def file_hashes(root):

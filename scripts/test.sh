@@ -23,9 +23,9 @@ selection=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --quick) selection=(--exclude-regex '^packaging\.package$'); shift ;;
-    --level) level=${2:?--level needs a number}; shift 2 ;;
-    --build-dir) build_dir=${2:?--build-dir needs a folder}; shift 2 ;;
-    --arch) architectures=${2:?--arch needs a list}; shift 2 ;;
+    --level) level=$(value_of "$@"); shift 2 ;;
+    --build-dir) build_dir=$(realpath -m -- "$(value_of "$@")"); shift 2 ;;
+    --arch) architectures=$(value_of "$@"); shift 2 ;;
     --strict) strict=ON; shift ;;
     -h | --help) print_help; exit ;;
     *) die "unknown option $1; see --help" ;;

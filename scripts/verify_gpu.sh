@@ -26,9 +26,9 @@ arch=()
 selection=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
-    --level) level=${2:?--level needs a number}; shift 2 ;;
-    --out) out_dir=${2:?--out needs a folder}; shift 2 ;;
-    --build-dir) build_dir=${2:?--build-dir needs a folder}; shift 2 ;;
+    --level) level=$(value_of "$@"); shift 2 ;;
+    --out) out_dir=$(realpath -m -- "$(value_of "$@")"); shift 2 ;;
+    --build-dir) build_dir=$(realpath -m -- "$(value_of "$@")"); shift 2 ;;
     --no-build) build=no; shift ;;
     --arch) arch=(--arch "${2:?--arch needs a list}"); shift 2 ;;
     --steps | --program) selection+=("$1" "${2:?$1 needs a value}"); shift 2 ;;

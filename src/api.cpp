@@ -54,7 +54,9 @@ Status run(const ParamsT* params, void* workspace, size_t workspace_size, cudaSt
   CUFLASH_TRY(request.read(params, Pointers::kRequired));
   if (request.problem.empty) return Status();
   CUFLASH_TRY(request.resolve());
-  CUFLASH_TRY(validate_workspace(workspace, workspace_size, request.selection.plan.workspace_bytes));
+  CUFLASH_TRY(
+      validate_workspace(request.problem.memory, workspace, workspace_size, request.selection.plan.workspace_bytes)
+  );
   return request.launch({workspace, stream, LaunchMode::kRun});
 }
 
@@ -70,6 +72,7 @@ Status get_workspace_size(const ParamsT* params, size_t* workspace_size) {
 
 template <class ParamsT>
 Status explain_call(const ParamsT* params, char* buffer, size_t buffer_size, size_t* required_size) {
+  if (required_size != nullptr) *required_size = 1;
   CUFLASH_REQUIRE(buffer != nullptr || buffer_size == 0, "buffer must not be NULL: buffer_size is %zu", buffer_size);
   TextWriter out(buffer, buffer_size);
   Request<ParamsT> request;
@@ -93,7 +96,7 @@ template <class Problem>
 void describe(const KernelFamily<Problem>& family, cuflashKernelInfo_t* info) {
   const Support& support = family.support;
   const size_t struct_size = info->struct_size;
-  *info = cuflashKernelInfo_t{};
+  std::memset(static_cast<void*>(info), 0, struct_size);  // a later caller's struct may be larger
   info->struct_size = struct_size;
   info->name = family.name;
   info->architectures = support.architectures;
@@ -110,9 +113,7 @@ Status get_kernel_info(int32_t index, cuflashKernelInfo_t* info) {
   const auto forward = families<ForwardProblem>();
   const auto backward = families<BackwardProblem>();
   CUFLASH_REQUIRE(info != nullptr, "info must not be NULL");
-  CUFLASH_REQUIRE(
-      info->struct_size == sizeof(*info), "info->struct_size (%zu) must be %zu", info->struct_size, sizeof(*info)
-  );
+  CUFLASH_TRY(check_struct_size<cuflashKernelInfo_t>("info", info->struct_size));
   CUFLASH_REQUIRE(
       index >= 0 && index < cuflashGetKernelCount(),
       "index (%d) must be at least 0 and below cuflashGetKernelCount() (%d)",

@@ -7,6 +7,7 @@
 
 #include "cuflash/cuflash.h"
 #include "kernels/kernel_args.h"
+#include "memory_ranges.h"
 
 namespace cuflash {
 
@@ -20,6 +21,7 @@ struct Call {
   const char* kernel;   // forced by the call; null: not forced
   FeatureSet features;  // what the call needs of a kernel
   bool empty;           // nothing to compute and nothing to write
+  MemoryRanges memory;  // what the arguments point to, as far as it is known
 };
 
 struct ForwardProblem : Call {
@@ -31,6 +33,8 @@ struct BackwardProblem : Call {
   static constexpr cuflashOperation_t kOperation = CUFLASH_OP_BACKWARD;
   BwdArgs args;
 };
+
+inline constexpr int32_t kMaxHeadDim = 256;  // that the library accepts; each room may serve less
 
 constexpr DTypeSet dtype_bit(cuflashDataType_t dtype) {
   switch (dtype) {

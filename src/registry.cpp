@@ -16,7 +16,7 @@ namespace {
 // dispatch, size queries, explain, tests, benchmarks and docs/dispatch.md read it.
 // clang-format off
 constexpr const ForwardFamily* kForwardFamilies[] = {
-    &scalar::kForward,  // any GPU   fp32 fp16 bf16   head_dim 1..256   every feature
+    &scalar::kForward,  // sm_70 up  fp32 fp16 bf16   head_dim 1..256   every feature
     &host::kForward,    // no GPU    fp32 fp16 bf16   head_dim 1..256   every feature; only for device = HOST
 };
 

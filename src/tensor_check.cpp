@@ -2,6 +2,7 @@
 #include "tensor_check.h"
 
 #include <algorithm>
+#include <array>
 
 namespace cuflash {
 namespace {
@@ -30,20 +31,26 @@ Status TensorCheck::row_values(const char* name, const float* data, int64_t coun
 }
 
 Status TensorCheck::optional_row_values(const char* name, const float* data, int64_t count, bool is_output) {
+  return add_words(name, data, count, is_output);
+}
+
+Status TensorCheck::small_input(const char* name, const void* data, int64_t count) {
+  return add_words(name, data, count, /*is_output=*/false);
+}
+
+Status TensorCheck::add_words(const char* name, const void* data, int64_t count, bool is_output) {
+  constexpr uintptr_t kWordBytes = 4;
   const auto address = reinterpret_cast<uintptr_t>(data);
+  CUFLASH_REQUIRE(address % kWordBytes == 0, "%s (%p) must be aligned to 4 bytes", name, data);
+  if (data == nullptr || count == 0) return Status();
   CUFLASH_REQUIRE(
-      address % sizeof(float) == 0, "%s (%p) must be aligned to 4 bytes", name, static_cast<const void*>(data)
-  );
-  CUFLASH_REQUIRE(
-      count == 0 || static_cast<uint64_t>(count) <= (UINTPTR_MAX - address) / sizeof(float),
+      static_cast<uintptr_t>(count) <= (UINTPTR_MAX - address) / kWordBytes,
       "%s (%p) passes the end of the address space: it has %lld elements",
       name,
-      static_cast<const void*>(data),
+      data,
       static_cast<long long>(count)
   );
-  if (data != nullptr && count > 0) {
-    seen_[num_seen_++] = {name, address, address + static_cast<uintptr_t>(count - 1) * sizeof(float), is_output, true};
-  }
+  memory_.add({name, address, address + static_cast<uintptr_t>(count) * kWordBytes - 1, is_output, /*dense=*/true});
   return Status();
 }
 
@@ -99,31 +106,7 @@ Status TensorCheck::add(const char* name, const ConstTensor& tensor, const Exten
     );
   }
   if (tensor.data != nullptr) {
-    const uintptr_t last = address + static_cast<uintptr_t>((span - 1) * element_bytes_);
-    seen_[num_seen_++] = {name, address, last, is_output, dense};
-  }
-  return Status();
-}
-
-Status TensorCheck::no_overlap() const {
-  const auto holds_end_of = [](const Seen& x, const Seen& y) {
-    const auto inside = [&x](uintptr_t address) { return address >= x.first && address <= x.last; };
-    return x.dense && (inside(y.first) || inside(y.last));
-  };
-  for (size_t i = 0; i < num_seen_; ++i) {
-    for (size_t j = 0; j < num_seen_; ++j) {
-      const Seen& x = seen_[i];
-      const Seen& y = seen_[j];
-      if (i == j || !x.is_output) continue;
-      CUFLASH_REQUIRE(
-          x.first != y.first && !holds_end_of(x, y) && !holds_end_of(y, x),
-          "%s (%p) overlaps %s (%p): an output must not overlap an input or another output",
-          x.name,
-          reinterpret_cast<const void*>(x.first),
-          y.name,
-          reinterpret_cast<const void*>(y.first)
-      );
-    }
+    memory_.add({name, address, address + static_cast<uintptr_t>(span * element_bytes_) - 1, is_output, dense});
   }
   return Status();
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Checks the tensors of one call: addresses, strides, sizes, and that outputs overlap nothing.
+// Checks the memory arguments of one call: addresses, strides, sizes, and that outputs overlap nothing.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
+#include "memory_ranges.h"
 #include "problem.h"
 #include "status.h"
 
@@ -32,29 +32,23 @@ class TensorCheck {
   Status row_values(const char* name, const float* data, int64_t count);
   Status optional_row_values(const char* name, const float* data, int64_t count, bool is_output);
 
-  // No output overlaps anything seen, as far as the arguments prove it: a tensor without gaps must not hold the first or
-  // the last element of another. (Slices of one packed tensor interleave, which is not an overlap.)
-  Status no_overlap() const;
+  // Lengths, offsets or slopes: `count` elements of 4 bytes, or null.
+  Status small_input(const char* name, const void* data, int64_t count);
+
+  Status no_overlap() const { return memory_.check(); }
+  const MemoryRanges& memory() const { return memory_; }
 
   // An address or stride of a tensor is no multiple of 16 bytes.
   bool unaligned() const { return unaligned_; }
 
  private:
-  struct Seen {
-    const char* name;
-    uintptr_t first;  // address of the first element
-    uintptr_t last;   // address of the last element
-    bool is_output;
-    bool dense;
-  };
-
   Status add(const char* name, const ConstTensor& tensor, const Extents& extents, bool is_output);
+  Status add_words(const char* name, const void* data, int64_t count, bool is_output);
 
   int64_t element_bytes_;
   bool pointers_required_;
   bool unaligned_ = false;
-  std::array<Seen, 10> seen_{};
-  size_t num_seen_ = 0;
+  MemoryRanges memory_;
 };
 
 }  // namespace cuflash

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <type_traits>
 
 #include "kernels/common/sequence.h"
 #include "registry.h"
@@ -13,41 +16,14 @@
 namespace cuflash {
 namespace {
 
-constexpr int32_t kMaxHeadDim = 256;
 constexpr size_t kMaxStructSize = 4096;  // a struct_size beyond this is garbage, not a later version
 
-// Sizes that a params struct has had, one per released version that appended fields.
-template <class ParamsT>
-constexpr size_t kKnownSizes[] = {sizeof(ParamsT)};
-
-template <class ParamsT>
-Status check_struct_size(size_t size) {
-  const auto& known = kKnownSizes<ParamsT>;
-  const bool accepted = std::find(std::begin(known), std::end(known), size) != std::end(known) ||
-                        (size > sizeof(ParamsT) && size <= kMaxStructSize);
-  CUFLASH_REQUIRE(
-      accepted,
-      "params.struct_size (%zu) must be sizeof the params struct: %zu in this version of the library",
-      size,
-      sizeof(ParamsT)
-  );
-  return Status();
-}
+// Sizes that a struct has had, one per released version that appended fields.
+template <class StructT>
+constexpr size_t kKnownSizes[] = {sizeof(StructT)};
 
 Status check_extent(const char* name, int32_t value) {
   CUFLASH_REQUIRE(value >= 0, "%s (%d) must not be negative", name, value);
-  return Status();
-}
-
-template <class T>
-Status check_aligned(const char* name, const T* pointer) {
-  CUFLASH_REQUIRE(
-      reinterpret_cast<uintptr_t>(pointer) % sizeof(T) == 0,
-      "%s (%p) must be aligned to %zu bytes",
-      name,
-      static_cast<const void*>(pointer),
-      sizeof(T)
-  );
   return Status();
 }
 
@@ -138,10 +114,10 @@ Status check_scores(const ParamsT& p) {
           : "alibi_batch_stride (%lld) must be at least num_heads, or 0 for slopes that all entries share",
       static_cast<long long>(p.alibi_batch_stride)
   );
-  return check_aligned("alibi_slopes", p.alibi_slopes);
+  return Status();
 }
 
-Status check_lengths(const char* total_name, int64_t total, const char* cu_name, const int32_t* cu_seqlens) {
+Status check_total(const char* total_name, int64_t total, const char* cu_name, const int32_t* cu_seqlens) {
   CUFLASH_REQUIRE(
       cu_seqlens != nullptr ? total >= 0 : total == 0,
       cu_seqlens != nullptr ? "%s (%lld) must not be negative: it is the number of packed rows that %s describes"
@@ -151,7 +127,7 @@ Status check_lengths(const char* total_name, int64_t total, const char* cu_name,
       cu_name
   );
   CUFLASH_REQUIRE(total <= INT32_MAX, "%s (%lld) must be at most 2^31 - 1", total_name, static_cast<long long>(total));
-  return check_aligned(cu_name, cu_seqlens);
+  return Status();
 }
 
 struct Reserved {
@@ -186,6 +162,11 @@ Status check_reserved_fields(const ParamsT& p) {
   });
 }
 
+// A packed entry has at most all rows: a generous upper bound must not cost empty tiles.
+int32_t bounded_length(int32_t seqlen, const int32_t* cu_seqlens, int64_t total) {
+  return cu_seqlens == nullptr ? seqlen : static_cast<int32_t>(std::min<int64_t>(seqlen, total));
+}
+
 // The normalised form of everything but the tensors. A window that covers all keys is no window.
 template <class ParamsT>
 Attention normalise(const ParamsT& p) {
@@ -194,8 +175,8 @@ Attention normalise(const ParamsT& p) {
   a.batch = p.batch;
   a.num_heads = p.num_heads;
   a.num_heads_k = p.num_heads_k;
-  a.seqlen_q = p.seqlen_q;
-  a.seqlen_k = p.seqlen_k;
+  a.seqlen_q = bounded_length(p.seqlen_q, p.cu_seqlens_q, p.total_q);
+  a.seqlen_k = bounded_length(p.seqlen_k, p.cu_seqlens_k, p.total_k);
   a.head_dim = p.head_dim;
   a.head_dim_v = p.head_dim_v == 0 ? p.head_dim : p.head_dim_v;
   a.bottom_right = p.alignment == CUFLASH_ALIGN_BOTTOM_RIGHT;
@@ -210,7 +191,7 @@ Attention normalise(const ParamsT& p) {
       break;
     default: a.window_left = a.window_right = kUnlimited;
   }
-  const int64_t longest = int64_t{p.seqlen_q} + p.seqlen_k;
+  const int64_t longest = int64_t{a.seqlen_q} + a.seqlen_k;
   if (a.window_left >= longest) a.window_left = kUnlimited;
   if (a.window_right >= longest) a.window_right = kUnlimited;
   a.scale =
@@ -249,14 +230,12 @@ template <class ParamsT>
 Status validate_common(const ParamsT& p, Call* call, Attention* attention) {
   CUFLASH_TRY(check_shape(p));
   CUFLASH_TRY(check_scores(p));
-  CUFLASH_TRY(check_lengths("total_q", p.total_q, "cu_seqlens_q", p.cu_seqlens_q));
-  CUFLASH_TRY(check_lengths("total_k", p.total_k, "cu_seqlens_k", p.cu_seqlens_k));
-  CUFLASH_TRY(check_aligned("seqused_q", p.seqused_q));
-  CUFLASH_TRY(check_aligned("seqused_k", p.seqused_k));
+  CUFLASH_TRY(check_total("total_q", p.total_q, "cu_seqlens_q", p.cu_seqlens_q));
+  CUFLASH_TRY(check_total("total_k", p.total_k, "cu_seqlens_k", p.cu_seqlens_k));
   CUFLASH_TRY(check_reserved_fields(p));
   if (p.kernel != nullptr) CUFLASH_TRY(check_kernel_name("kernel", p.kernel));
   *attention = normalise(p);
-  *call = {p.dtype, p.device, p.kernel, features_of(*attention), false};
+  *call = {p.dtype, p.device, p.kernel, features_of(*attention), false, {}};
   return Status();
 }
 
@@ -283,6 +262,30 @@ Status check_rows(const Attention& a) {
   return check_rows("num_heads", 1, a.num_heads, "total_q", a.total_q);
 }
 
+// Elements from the first to the last slope.
+Status count_slopes(const Attention& a, int64_t* count) {
+  const int64_t last_entry = a.batch == 0 ? 0 : a.batch - 1;
+  const bool overflow = __builtin_mul_overflow(last_entry, a.alibi_batch_stride, count) ||
+                        __builtin_add_overflow(*count, int64_t{a.num_heads}, count);
+  CUFLASH_REQUIRE(
+      !overflow,
+      "alibi_batch_stride (%lld) is too large: with batch %d the slopes pass the end of the address space",
+      static_cast<long long>(a.alibi_batch_stride),
+      a.batch
+  );
+  return Status();
+}
+
+Status check_small_inputs(const Attention& a, TensorCheck* check) {
+  int64_t slopes = 0;
+  CUFLASH_TRY(count_slopes(a, &slopes));
+  CUFLASH_TRY(check->small_input("alibi_slopes", a.alibi_slopes, slopes));
+  CUFLASH_TRY(check->small_input("cu_seqlens_q", a.cu_seqlens_q, int64_t{a.batch} + 1));
+  CUFLASH_TRY(check->small_input("cu_seqlens_k", a.cu_seqlens_k, int64_t{a.batch} + 1));
+  CUFLASH_TRY(check->small_input("seqused_q", a.seqused_q, a.batch));
+  return check->small_input("seqused_k", a.seqused_k, a.batch);
+}
+
 // Queries that are packed have one run of total_q rows; batch_stride then means nothing.
 Extents extents_q(const Attention& a, int32_t heads, int32_t dim) {
   return a.cu_seqlens_q != nullptr ? Extents{1, a.total_q, heads, dim} : Extents{a.batch, a.seqlen_q, heads, dim};
@@ -300,12 +303,28 @@ auto normalised(const PublicTensor& t, const int32_t* cu_seqlens) {
 
 }  // namespace
 
+template <class StructT>
+Status check_struct_size(const char* what, size_t size) {
+  const auto& known = kKnownSizes<StructT>;
+  const bool accepted = std::find(std::begin(known), std::end(known), size) != std::end(known) ||
+                        (size > sizeof(StructT) && size <= kMaxStructSize);
+  CUFLASH_REQUIRE(
+      accepted,
+      "%s.struct_size (%zu) must be sizeof the %s struct: %zu in this version of the library",
+      what,
+      size,
+      what,
+      sizeof(StructT)
+  );
+  return Status();
+}
+
 template <class ParamsT>
 Status import_params(const ParamsT* caller, ParamsT* params) {
   CUFLASH_REQUIRE(caller != nullptr, "params must not be NULL");
   size_t size = 0;
   std::memcpy(&size, caller, sizeof(size));
-  CUFLASH_TRY(check_struct_size<ParamsT>(size));
+  CUFLASH_TRY(check_struct_size<ParamsT>("params", size));
   *params = ParamsT{};
   std::memcpy(params, caller, std::min(size, sizeof(ParamsT)));
   const auto* bytes = reinterpret_cast<const unsigned char*>(caller);
@@ -324,12 +343,13 @@ Status import_params(const ParamsT* caller, ParamsT* params) {
 template <class ParamsT>
 Status init_params(ParamsT* params, size_t struct_size) {
   CUFLASH_REQUIRE(params != nullptr, "params must not be NULL");
-  CUFLASH_TRY(check_struct_size<ParamsT>(struct_size));
+  CUFLASH_TRY(check_struct_size<ParamsT>("params", struct_size));
   std::memset(static_cast<void*>(params), 0, struct_size);
   std::memcpy(static_cast<void*>(params), &struct_size, sizeof(struct_size));
   return Status();
 }
 
+template Status check_struct_size<cuflashKernelInfo_t>(const char*, size_t);
 template Status import_params(const cuflashForwardParams_t*, cuflashForwardParams_t*);
 template Status import_params(const cuflashBackwardParams_t*, cuflashBackwardParams_t*);
 template Status init_params(cuflashForwardParams_t*, size_t);
@@ -353,7 +373,9 @@ Status validate(const cuflashForwardParams_t& p, Pointers pointers, ForwardProbl
   CUFLASH_TRY(check.input("v", args.v, extents_k(a, a.num_heads_k, a.head_dim_v)));
   CUFLASH_TRY(check.output("o", args.o, extents_q(a, a.num_heads, a.head_dim_v)));
   CUFLASH_TRY(check.optional_row_values("softmax_lse", args.lse, lse_size(a), /*is_output=*/true));
+  CUFLASH_TRY(check_small_inputs(a, &check));
   CUFLASH_TRY(check.no_overlap());
+  problem->memory = check.memory();
   if (check.unaligned()) problem->features |= CUFLASH_FEATURE_UNALIGNED;
   problem->empty = extents_q(a, a.num_heads, a.head_dim_v).empty() || a.batch == 0 || a.seqlen_q == 0;
   return Status();
@@ -388,7 +410,9 @@ Status validate(const cuflashBackwardParams_t& p, Pointers pointers, BackwardPro
   CUFLASH_TRY(check.output("dq", args.dq, extents_q(a, a.num_heads, a.head_dim)));
   CUFLASH_TRY(check.output("dk", args.dk, extents_k(a, a.num_heads_k, a.head_dim)));
   CUFLASH_TRY(check.output("dv", args.dv, extents_k(a, a.num_heads_k, a.head_dim_v)));
+  CUFLASH_TRY(check_small_inputs(a, &check));
   CUFLASH_TRY(check.no_overlap());
+  problem->memory = check.memory();
   if (check.unaligned()) problem->features |= CUFLASH_FEATURE_UNALIGNED;
   if (args.dlse != nullptr) problem->features |= CUFLASH_FEATURE_DLSE;
   if (p.deterministic == 1) problem->features |= CUFLASH_FEATURE_DETERMINISTIC;
@@ -398,7 +422,7 @@ Status validate(const cuflashBackwardParams_t& p, Pointers pointers, BackwardPro
   return Status();
 }
 
-Status validate_workspace(const void* workspace, size_t size, size_t needed) {
+Status validate_workspace(const MemoryRanges& memory, const void* workspace, size_t size, size_t needed) {
   if (size < needed) {
     return fail(CUFLASH_STATUS_WORKSPACE_TOO_SMALL, "workspace_size (%zu) must be at least %zu", size, needed);
   }
@@ -410,7 +434,8 @@ Status validate_workspace(const void* workspace, size_t size, size_t needed) {
       workspace,
       kWorkspaceAlignment
   );
-  return Status();
+  const auto first = reinterpret_cast<uintptr_t>(workspace);
+  return memory.check_output({"workspace", first, first + (needed - 1), /*is_output=*/true, /*dense=*/true});
 }
 
 }  // namespace cuflash

@@ -25,7 +25,8 @@
  *   - A row that sees no key has o = 0, lse = -inf and dq = 0, and adds nothing to dk and dv.
  *   - Outputs and gradients are written, never accumulated into. Every row that exists is written; bytes between
  *     rows, rows past a used length and everything else keep their content.
- *   - An output must not overlap an input or another output. Overlaps that can be proved from the arguments are refused.
+ *   - An output must not overlap an input, another output or the workspace. Refused is what the arguments prove: two at
+ *     one address, and a tensor without gaps that holds the first or the last byte of another.
  *   - Sums are accumulated in fp32 at least (fp64 in the host kernel), whatever the dtype.
  *
  * CALLS
@@ -150,7 +151,8 @@ typedef struct CUstream_st* cuflashStream_t;
 /*
  * Variable lengths. With cu_seqlens_q, q and o hold total_q rows in which batch entry b owns rows cu_seqlens_q[b] to
  * cu_seqlens_q[b + 1] - 1 (batch + 1 ascending int32 values in device memory, starting at 0), and seqlen_q is an upper
- * bound of the lengths: a longer sequence is cut to it. The same holds for cu_seqlens_k with k, v, total_k and
+ * bound of the lengths: a longer sequence is cut to it. Values that do not ascend give entries rows in common, and which
+ * of their results stays in these is not defined. The same holds for cu_seqlens_k with k, v, total_k and
  * seqlen_k. seqused_q and seqused_k (batch int32 values each) shorten entry b to its first seqused[b] rows, packed or
  * not. Lengths are clamped on the device: no value can cause an access outside of the given tensors. Alignment and
  * ALiBi use the lengths after all this.
@@ -240,8 +242,8 @@ cuflashForward(const cuflashForwardParams_t* params, void* workspace, size_t wor
  * "could, but another is faster here", cannot) with its reason, and the workspace size, as NUL-terminated text cut to
  * buffer_size. required_size (may be NULL) receives the size of the whole text with its NUL. buffer may be NULL if
  * buffer_size is 0. Data pointers may be NULL as for the size query.
- * \retval the statuses of cuflashForwardGetWorkspaceSize(); with NOT_SUPPORTED the text is written too, with any other
- *         failure the text is empty */
+ * \retval the statuses of cuflashForwardGetWorkspaceSize(). With NOT_SUPPORTED, and if CUFLASH_KERNEL names no kernel,
+ *         the text is written too and ends with the error; with any other failure it is empty and *required_size is 1 */
 CUFLASH_API cuflashStatus_t
 cuflashForwardExplain(const cuflashForwardParams_t* params, char* buffer, size_t buffer_size, size_t* required_size);
 
@@ -367,7 +369,7 @@ enum {
 };
 
 typedef struct cuflashKernelInfo {
-  size_t struct_size;           /* in: sizeof(cuflashKernelInfo_t) as the caller was compiled                       */
+  size_t struct_size;           /* in: sizeof(cuflashKernelInfo_t) as the caller was compiled; fields unknown here: 0 */
   const char* name;             /* what params.kernel and CUFLASH_KERNEL take                                       */
   const char* architectures;    /* GPU code in this binary, "sm_80 sm_90 compute_90" say; "" for the host kernel    */
   cuflashOperation_t operation; /* one row per name and operation                                                   */

@@ -147,7 +147,7 @@ def backward(case, tensors, o, lse):
         row_dlse = gather(tensors["dlse"][..., None], pair.rows_q, pair.head)
         p = np.zeros_like(pair.scores)
         for i, j in zip(*np.nonzero(pair.visible)):
-            p[i, j] = np.exp(pair.scores[i, j] - row_lse[i, 0])
+            p[i, j] = np.minimum(1.0, np.exp(pair.scores[i, j] - row_lse[i, 0]))  # lse is rounded, perhaps downwards
         dp = dout @ pair.v.T
         delta = (dout * out).sum(axis=1, keepdims=True)
         ds = p * (dp - delta + row_dlse) * pair.slope_of_cap

@@ -61,6 +61,7 @@ class HugeBuffer {
   HugeBuffer& operator=(const HugeBuffer&) = delete;
 
   std::byte* data() const { return static_cast<std::byte*>(data_); }
+  size_t bytes() const { return bytes_; }
 
   // A 32-bit offset that wraps round lands in NaN.
   void poison() const { check_cuda(cudaMemset(data_, 0xFF, bytes_), "cudaMemset"); }
@@ -168,7 +169,12 @@ void expect_same_bits_with_huge_strides(const KernelCase& kernel_case, const Mov
 TEST(BigTest, StridesBeyond32Bits) {
   for (const KernelCase& kernel_case : kernel_cases({kSmall})) {
     const HugeBuffer huge(kernel_case.scenario.c.dtype);
-    if (huge.data() == nullptr) GTEST_SKIP() << "less than " << kElements * 4 << " bytes of free device memory";
+    if (huge.data() == nullptr) {
+      size_t free = 0, total = 0;
+      check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+      GTEST_SKIP() << "strides of " << to_string(kernel_case.scenario.c) << " need " << huge.bytes()
+                   << " bytes of device memory in one piece: " << free << " of " << total << " are free";
+    }
     for (const Moved& moved : kMoved) {
       if (moved.op == kernel_case.kernel.op) expect_same_bits_with_huge_strides(kernel_case, moved, huge);
     }

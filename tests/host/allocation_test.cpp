@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The path of a call allocates nothing: this program replaces operator new and counts.
+// The path of a call allocates nothing, but for the host kernel's working memory: this program replaces operator new,
+// and counts or lets large requests fail.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <string>
@@ -13,9 +15,11 @@
 namespace {
 
 std::atomic<int64_t> num_allocations{0};
+std::atomic<std::size_t> largest_granted{SIZE_MAX};
 
 void* counted(std::size_t bytes) {
   ++num_allocations;
+  if (bytes > largest_granted) throw std::bad_alloc();
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
@@ -83,6 +87,18 @@ TYPED_TEST(AllocationTest, NoFailureAllocates) {
   EXPECT_EQ(invalid, CUFLASH_STATUS_INVALID_ARGUMENT);
   EXPECT_EQ(unsupported, CUFLASH_STATUS_NOT_SUPPORTED);
   EXPECT_EQ(failed, CUFLASH_STATUS_CUDA_ERROR);
+}
+
+TYPED_TEST(AllocationTest, TheHostKernelSaysThatMemoryIsShort) {
+  const SmallCall<TypeParam> call(CUFLASH_DEVICE_HOST);
+  largest_granted = 4096;
+  const cuflashStatus_t status = call.run();
+  largest_granted = SIZE_MAX;
+  EXPECT_EQ(status, CUFLASH_STATUS_INTERNAL_ERROR);
+  EXPECT_EQ(std::string(cuflashGetLastErrorMessage()).rfind("host: no memory (", 0), 0u)
+      << cuflashGetLastErrorMessage();
+  EXPECT_TRUE(call.outputs_untouched());
+  EXPECT_EQ(call.run(), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
 }
 
 }  // namespace

@@ -117,6 +117,22 @@ TYPED_TEST(ExplainTest, TextIsCutToTheBufferAndCountedInFull) {
   }
 }
 
+// A refused call has no text: the size is that of an empty one, so that the usual two calls work without a check.
+TYPED_TEST(ExplainTest, AFailureLeavesAnEmptyText) {
+  SmallCall<TypeParam> call(CUFLASH_DEVICE_CUDA);
+  call.params.head_dim = -1;
+  size_t required = 12345;
+  EXPECT_EQ(Api<TypeParam>::explain(&call.params, nullptr, 0, &required), CUFLASH_STATUS_INVALID_ARGUMENT);
+  EXPECT_EQ(required, 1u);
+  std::vector<char> buffer(8, '#');
+  required = 12345;
+  EXPECT_EQ(
+      Api<TypeParam>::explain(&call.params, buffer.data(), buffer.size(), &required), CUFLASH_STATUS_INVALID_ARGUMENT
+  );
+  EXPECT_EQ(required, 1u);
+  EXPECT_EQ(buffer, (std::vector<char>{'\0', '#', '#', '#', '#', '#', '#', '#'}));
+}
+
 TYPED_TEST(ExplainTest, BufferAndSizeAreOptional) {
   const SmallCall<TypeParam> call(CUFLASH_DEVICE_CUDA);
   size_t required = 0;

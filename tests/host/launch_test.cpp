@@ -72,6 +72,28 @@ class LaunchTest : public ::testing::Test {
 using BothParams = ::testing::Types<Forward, Backward>;
 TYPED_TEST_SUITE(LaunchTest, BothParams);
 
+// Packed sequences with a bound far above: no entry is longer than all of them together.
+TYPED_TEST(LaunchTest, PackedEntriesAreAtMostAllRows) {
+  static const int32_t kCuSeqlens[3] = {0, 3, 8};
+  SmallCall<TypeParam> call(CUFLASH_DEVICE_CUDA);
+  call.params.seqlen_q = call.params.seqlen_k = 8;
+  call.params.cu_seqlens_q = call.params.cu_seqlens_k = kCuSeqlens;
+  call.params.total_q = call.params.total_k = 8;
+  const auto launched = [&](int32_t seqlen) {
+    call.params.seqlen_q = call.params.seqlen_k = seqlen;
+    fake_runtime().reset();
+    EXPECT_EQ(call.run(), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
+    std::vector<unsigned> blocks;
+    for (const LaunchRecord& launch : fake_runtime().launches()) blocks.push_back(launch.grid.x);
+    return blocks;
+  };
+  const std::vector<unsigned> tight = launched(8);
+  ASSERT_FALSE(tight.empty());
+  EXPECT_EQ(tight[0], 8u) << "2 entries, 4 heads, one block of 8 rows each";
+  EXPECT_EQ(launched(INT32_MAX), tight);
+  EXPECT_EQ(launched(1000), tight);
+}
+
 TYPED_TEST(LaunchTest, GridsHoldAtEveryExtreme) {
   constexpr int32_t kMax = INT32_MAX;
   const std::vector<Shape> shapes = {
@@ -97,8 +119,8 @@ TYPED_TEST(LaunchTest, GridsHoldAtEveryExtreme) {
   }
 }
 
-// With packed rows the extents only bound lengths, so that small tensors can come with huge ones: products that no
-// longer fit 64 bits are refused, whatever the strides are.
+// With packed rows an entry may be as long as all of them, so that grids are counted by the product of batch and rows:
+// products that leave no room for the size of a row are refused, whatever the strides are.
 TYPED_TEST(LaunchTest, CountsOfRowsThatOverflowAreRefused) {
   struct Case {
     Shape shape;
@@ -135,8 +157,8 @@ TYPED_TEST(LaunchTest, CountsOfRowsThatOverflowAreRefused) {
     p.seqlen_k = c.shape.seqlen_k;
     p.cu_seqlens_q = c.packed_q ? cu_seqlens : nullptr;
     p.cu_seqlens_k = c.packed_k ? cu_seqlens : nullptr;
-    p.total_q = c.packed_q ? 1 : 0;
-    p.total_k = c.packed_k ? 1 : 0;
+    p.total_q = c.packed_q ? c.shape.seqlen_q : 0;
+    p.total_k = c.packed_k ? c.shape.seqlen_k : 0;
     size_t bytes = 0;
     EXPECT_EQ(Api<TypeParam>::workspace_size(&p, &bytes), CUFLASH_STATUS_INVALID_ARGUMENT);
     EXPECT_STREQ(cuflashGetLastErrorMessage(), c.message);
@@ -163,7 +185,7 @@ TYPED_TEST(LaunchTest, BoundsMayExceedAGrid) {
   p.batch = 1 << 24;
   p.seqlen_q = p.seqlen_k = INT32_MAX;
   p.cu_seqlens_q = p.cu_seqlens_k = cu_seqlens;
-  p.total_q = p.total_k = 1;
+  p.total_q = p.total_k = 1 << 20;
   set_fake_addresses(&p);
   size_t bytes = 0;
   ASSERT_EQ(Api<TypeParam>::workspace_size(&p, &bytes), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/common/select_type.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/scalar/tiles.h"
 #include "workspace.h"
@@ -115,7 +116,7 @@ TEST(ScalarTilesTest, CapacitiesRiseToTheLargestHeadDim) {
   for (const scalar::Tile& tile : scalar::kTiles) {
     EXPECT_GT(tile.head_dim, capacity);
     capacity = tile.head_dim;
-    EXPECT_EQ(scalar::tile_of(tile.head_dim).head_dim, tile.head_dim);
+    EXPECT_EQ(tile_for(scalar::kTiles, tile.head_dim).head_dim, tile.head_dim);
     EXPECT_LE(tile.block_m * 32, 1024) << "threads of a block";
   }
   EXPECT_EQ(capacity, 256);

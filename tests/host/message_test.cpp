@@ -79,7 +79,8 @@ TEST(MessageTest, AreSentencesWithFieldValueAndRule) {
          p.softmax_lse = reinterpret_cast<float*>(uintptr_t{0x40000});
          p.q.data = reinterpret_cast<const void*>(uintptr_t{0x40010});
        },
-       "softmax_lse (0x40000) overlaps q (0x40010): an output must not overlap an input or another output"},
+       "softmax_lse (0x40000) overlaps q (0x40010): an output must not overlap an input, another output or the "
+       "workspace"},
   };
   for (const Sentence& sentence : sentences) {
     SmallCall<Forward> call(CUFLASH_DEVICE_CUDA);

@@ -97,7 +97,7 @@ void add_score_rows(Rows<Params>& rows) {
   add_values(rows, "softcap", &Params::softcap, {kNan, kInf, -kInf, -1.0f, -std::numeric_limits<float>::denorm_min()});
   add_values(rows, "alibi_batch_stride", &Params::alibi_batch_stride, {1, 4, -1, INT64_MAX, INT64_MIN});
   static const float kSlopes[16] = {};
-  for (const int64_t stride : {int64_t{1}, int64_t{3}, int64_t{-1}, INT64_MIN}) {
+  for (const int64_t stride : {int64_t{1}, int64_t{3}, int64_t{-1}, INT64_MIN, INT64_MAX}) {
     add(rows,
         "alibi_slopes, alibi_batch_stride = " + std::to_string(stride),
         {"alibi_batch_stride ("},
@@ -106,6 +106,11 @@ void add_score_rows(Rows<Params>& rows) {
           r.params.alibi_batch_stride = stride;
         });
   }
+  add(rows, "alibi_batch_stride overflow, batch = 3", {"alibi_batch_stride ("}, [](Record<Params>& r) {
+    r.params.batch = 3;
+    r.params.alibi_slopes = kSlopes;
+    r.params.alibi_batch_stride = INT64_MAX;  // times 2 is -2
+  });
   add_misaligned(rows, "alibi_slopes", &Params::alibi_slopes);
 }
 
@@ -194,6 +199,7 @@ Rows<Params> misuse_rows() {
   add_reserved_rows(rows);
   add_tensors(rows);
   add_alias_rows(rows);
+  add_small_alias_rows(rows);
   add_kernel_rows(rows);
   return rows;
 }

@@ -133,8 +133,36 @@ void add_alias_rows(Rows<Params>& rows) {
       for (const intptr_t bytes : {0, 16, 64}) {
         add(rows,
             std::string(output.name) + " = " + other.name + " + " + std::to_string(bytes),
-            {std::string(output.name) + " (", " overlaps "},
+            {std::string(output.name) + " (", " overlaps "},  // it may reach past the other one, into a third
             [=](Record<Params>& r) { output.set(r.params, moved(const_cast<void*>(other.get(r.params)), bytes)); });
+      }
+    }
+  }
+}
+
+// Inputs that a small call does without, put into the memory of each output.
+template <class Params>
+void add_small_alias_rows(Rows<Params>& rows) {
+  std::vector<Operand<Params>> small = {
+      values_operand("alibi_slopes", &Params::alibi_slopes),
+      values_operand("cu_seqlens_q", &Params::cu_seqlens_q),
+      values_operand("cu_seqlens_k", &Params::cu_seqlens_k),
+      values_operand("seqused_q", &Params::seqused_q),
+      values_operand("seqused_k", &Params::seqused_k)};
+  if constexpr (kIsBackward<Params>) small.push_back(values_operand("dlse", &Params::dlse));
+  for (const Operand<Params>& output : operands<Params>()) {
+    if (!output.is_output) continue;
+    for (const Operand<Params>& input : small) {
+      for (const intptr_t bytes : {0, 16, 64}) {
+        add(rows,
+            std::string(input.name) + " = " + output.name + " + " + std::to_string(bytes),
+            {std::string(output.name) + " (", std::string(" overlaps ") + input.name + " ("},
+            [=](Record<Params>& r) {
+              input.set(r.params, moved(const_cast<void*>(output.get(r.params)), bytes));
+              // cu_seqlens come with the number of rows, here that of the dense call.
+              if (r.params.cu_seqlens_q != nullptr) r.params.total_q = int64_t{r.params.batch} * r.params.seqlen_q;
+              if (r.params.cu_seqlens_k != nullptr) r.params.total_k = int64_t{r.params.batch} * r.params.seqlen_k;
+            });
       }
     }
   }

@@ -46,7 +46,7 @@ class MisuseTest : public ::testing::Test {
     clear_message();
     expect_refused(row, Api<Params>::explain(&record.params, text, sizeof(text), &bytes));
     EXPECT_STREQ(text, "") << "a caller that prints the text regardless must find one";
-    EXPECT_EQ(bytes, 12345u);
+    EXPECT_EQ(bytes, 1u) << "the size of the empty text";
     clear_message();
     expect_refused(row, Api<Params>::preload(&record.params));
     EXPECT_EQ(fake_runtime().num_calls(), 0) << "the CUDA runtime was called";
@@ -164,6 +164,23 @@ TEST(WorkspaceMisuseTest, TooSmallNullAndMisaligned) {
   EXPECT_TRUE(fake_runtime().launches().empty());
   EXPECT_TRUE(call.outputs_untouched());
   EXPECT_EQ(run(workspace, needed), CUFLASH_STATUS_SUCCESS);
+}
+
+// The workspace may be none of the other memory, inputs included: it is written.
+TEST(WorkspaceMisuseTest, OverlapsAreRefused) {
+  fake_runtime().reset();
+  const SmallCall<Backward> call(CUFLASH_DEVICE_CUDA);
+  size_t needed = 0;
+  ASSERT_EQ(call.workspace_size(&needed), CUFLASH_STATUS_SUCCESS);
+  for (const Operand<Backward>& other : operands<Backward>()) {
+    void* const address = const_cast<void*>(other.get(call.params));
+    EXPECT_EQ(cuflashBackward(&call.params, address, needed, nullptr), CUFLASH_STATUS_INVALID_ARGUMENT) << other.name;
+    const std::string message = cuflashGetLastErrorMessage();
+    EXPECT_EQ(message.rfind("workspace (", 0), 0u) << message;
+    EXPECT_NE(message.find(std::string(" overlaps ") + other.name + " ("), std::string::npos) << message;
+  }
+  EXPECT_TRUE(fake_runtime().launches().empty());
+  EXPECT_TRUE(call.outputs_untouched());
 }
 
 TEST(WorkspaceMisuseTest, NoneIsNeededWhereTheSizeIsZero) {

@@ -92,6 +92,14 @@ TEST(ScoreTest, SlopesBelongToHeadsOrToEntries) {
   EXPECT_EQ(alibi_slope(a, 1, 2), 0.0f);
 }
 
+TEST(ScoreTest, WeightsAreAtMostOne) {
+  const Score<float> score{1e9f + 64.0f, 1.0f};
+  EXPECT_EQ(pair_weights(score, 1e9f, 2.0f).p, 1.0f) << "exp of 64 otherwise";
+  EXPECT_EQ(pair_weights(score, 1e9f, 2.0f).ds, 2.0f);
+  EXPECT_EQ(pair_weights(score, 1e9f + 128.0f, 2.0f).p, std::exp(-64.0f));
+  EXPECT_TRUE(std::isnan(pair_weights(Score<float>{NAN, 1.0f}, 0.0f, 2.0f).p));
+}
+
 TEST(ScoreTest, NanStaysNan) {
   for (const float softcap : {0.0f, 30.0f}) {
     EXPECT_TRUE(std::isnan(score_of<float>(attention(1.0f, softcap, true), NAN, 0.5f, sequence(0), 0, 0).value));

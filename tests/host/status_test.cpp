@@ -2,6 +2,8 @@
 // Status strings, the thread's message, and what errors of the CUDA runtime become.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -127,7 +129,17 @@ TEST_F(StatusTest, OtherErrorsAreNamed) {
 TEST_F(StatusTest, KernelInfoChecksItsArguments) {
   cuflashKernelInfo_t info{};
   EXPECT_EQ(cuflashGetKernelInfo(0, &info), CUFLASH_STATUS_INVALID_ARGUMENT);
-  EXPECT_EQ(last_message(), "info->struct_size (0) must be " + std::to_string(sizeof(info)));
+  EXPECT_EQ(
+      last_message(),
+      "info.struct_size (0) must be sizeof the info struct: " + std::to_string(sizeof(info)) +
+          " in this version of the library"
+  );
+  for (const size_t size : {size_t{1}, size_t{8}, sizeof(info) - 1, size_t{4097}, SIZE_MAX}) {
+    info.struct_size = size;
+    EXPECT_EQ(cuflashGetKernelInfo(0, &info), CUFLASH_STATUS_INVALID_ARGUMENT) << size;
+    EXPECT_NE(last_message().find("info.struct_size (" + std::to_string(size) + ")"), std::string::npos);
+    EXPECT_EQ(info.name, nullptr);
+  }
   info.struct_size = sizeof(info);
   for (const int32_t index : {-1, INT32_MIN, cuflashGetKernelCount(), INT32_MAX}) {
     EXPECT_EQ(cuflashGetKernelInfo(index, &info), CUFLASH_STATUS_INVALID_ARGUMENT);
@@ -138,6 +150,28 @@ TEST_F(StatusTest, KernelInfoChecksItsArguments) {
     );
     EXPECT_EQ(info.name, nullptr);
   }
+}
+
+// The struct of a later version: what this one knows is filled in, the rest is 0, bytes behind it stay.
+TEST_F(StatusTest, KernelInfoOfALaterVersion) {
+  struct Later {
+    cuflashKernelInfo_t known;
+    unsigned char tail[64];
+    unsigned char behind[8];
+  };
+  Later later;
+  std::memset(&later, 0xA5, sizeof(later));
+  later.known.struct_size = offsetof(Later, behind);
+  cuflashKernelInfo_t info{};
+  info.struct_size = sizeof(info);
+  ASSERT_EQ(cuflashGetKernelInfo(0, &info), CUFLASH_STATUS_SUCCESS);
+  ASSERT_EQ(cuflashGetKernelInfo(0, &later.known), CUFLASH_STATUS_SUCCESS) << last_message();
+  EXPECT_EQ(later.known.struct_size, offsetof(Later, behind));
+  EXPECT_STREQ(later.known.name, info.name);
+  EXPECT_EQ(later.known.features, info.features);
+  EXPECT_EQ(later.known.max_head_dim, info.max_head_dim);
+  for (const unsigned char byte : later.tail) EXPECT_EQ(byte, 0);
+  for (const unsigned char byte : later.behind) EXPECT_EQ(byte, 0xA5);
 }
 
 }  // namespace

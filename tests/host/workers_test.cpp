@@ -90,6 +90,22 @@ TEST(Workers, SmallCallsStayOnTheirThread) {
   EXPECT_EQ(host::num_workers(a), static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency())));
 }
 
+TEST(Workers, OnlyPairsThatTheMaskLeavesAreWork) {
+  const auto all = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  Attention a = packed_attention();
+  a.batch = 1;
+  a.num_heads = a.num_heads_k = 1;
+  a.head_dim = a.head_dim_v = 64;
+  a.cu_seqlens_q = a.cu_seqlens_k = nullptr;
+  a.seqlen_q = a.seqlen_k = 8192;  // 2^26 pairs of 2^7 multiply-adds
+  a.window_left = a.window_right = kUnlimited;
+  EXPECT_EQ(host::num_workers(a), all);
+  a.window_left = a.window_right = 0;  // 2^13 pairs: as much as one thread is started for
+  EXPECT_EQ(host::num_workers(a), 1);
+  a.window_left = kUnlimited;  // causal
+  EXPECT_EQ(host::num_workers(a), all);
+}
+
 // Contiguous tensors for packed_attention(), filled at random.
 struct Tensors {
   static constexpr size_t kRows = kCuSeqlens.back();
@@ -110,21 +126,21 @@ struct Tensors {
   void run(int32_t workers) {
     const Attention a = packed_attention();
     const ConstTensor q_in{q.data(), 0, 20, 5}, k_in{k.data(), 0, 10, 5}, v_in{v.data(), 0, 14, 7};
-    host::forward<float>({a, q_in, k_in, v_in, {o.data(), 0, 28, 7}, lse.data()}, workers);
-    host::backward<float>(
-        {a,
-         q_in,
-         k_in,
-         v_in,
-         {o.data(), 0, 28, 7},
-         {dout.data(), 0, 28, 7},
-         lse.data(),
-         dlse.data(),
-         {dq.data(), 0, 20, 5},
-         {dk.data(), 0, 10, 5},
-         {dv.data(), 0, 14, 7}},
-        workers
-    );
+    const FwdArgs forward = {a, q_in, k_in, v_in, {o.data(), 0, 28, 7}, lse.data()};
+    EXPECT_TRUE(host::forward<float>(forward, workers).ok());
+    const BwdArgs backward = {
+        a,
+        q_in,
+        k_in,
+        v_in,
+        {o.data(), 0, 28, 7},
+        {dout.data(), 0, 28, 7},
+        lse.data(),
+        dlse.data(),
+        {dq.data(), 0, 20, 5},
+        {dk.data(), 0, 10, 5},
+        {dv.data(), 0, 14, 7}};
+    EXPECT_TRUE(host::backward<float>(backward, workers).ok());
   }
 };
 

@@ -28,8 +28,8 @@ enum class Layout {
 
 enum class Distribution {
   kNormal,    // N(0, 1)
-  kLarge,     // N(0, 1) times 1000
-  kHuge,      // scores to 1e4 in magnitude
+  kLarge,     // scores near 1e4 or -1e4, exact in fp32, that differ by a few units: every key counts
+  kHuge,      // scores to 1e4 in magnitude, exact in fp32 but for the scale, and far apart
   kLowLse,    // all scores far below -88.7, where exp underflows in fp32
   kOneHuge,   // one key of each head dominates all others
   kEqual,     // all keys equal: all weights equal

@@ -27,6 +27,14 @@ void for_each_output(const Scenario& scenario, ReferenceT& reference, Visit visi
 // Empty if every value is right: otherwise the worst element, with both values and what was allowed.
 std::string compare_values(const Scenario& scenario, const Reference& reference, const std::vector<std::byte>& image);
 
+// Rows for which zeros would pass: the allowed error reaches the row's largest value. Rows that round to zero in the
+// dtype count as no rows.
+struct Vacuity {
+  int64_t rows = 0;
+  int64_t vacuous = 0;
+};
+Vacuity vacuity_of(const Expected& expected, DType dtype);
+
 // Empty if inputs, gaps and red zones are as they were: otherwise the first changed byte.
 std::string compare_guards(const Scenario& scenario, const std::vector<std::byte>& image);
 

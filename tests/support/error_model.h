@@ -14,6 +14,7 @@
 //             random signs (Higham and Mary 2019). kSpread = 2 of these are allowed. For a product of two rows
 //             sum |a||b| is bounded by the product of their norms.
 //   scores    x = scale * q.k                        dx = (kSpread sqrt(d) + 1) u |scale| |q||k|
+//             without kSpread sqrt(d) where fp32 holds all products and sums exactly (small integers, say)
 //             s = c tanh(x / c) - slope * distance   ds = g dx + dx^2 / c + 4 u |s| + 2 u slope * distance
 //             with g = s'(x); a second-order term, because the slope g itself moves with x.
 //   weights   p = exp(s - lse): the difference is rounded at the size of its operands, and exp makes relative errors of
@@ -44,7 +45,8 @@ inline double sum_spread(int64_t terms) { return kSpread * std::sqrt(static_cast
 // Error of a sum of `terms` products whose absolute values sum up to `magnitude`.
 inline double sum_error(int64_t terms, double magnitude) { return kUnit * sum_spread(terms) * magnitude; }
 
-// Errors of one score. softcap 0: none; `bias` is slope * distance; g the derivative of softcap.
+// Errors of one score. terms: the length of the sum, 0 if it is exact. softcap 0: none; `bias` is slope * distance; g the
+// derivative of softcap.
 struct ScoreError {
   double product;  // dx
   double factor;   // of g
@@ -52,9 +54,10 @@ struct ScoreError {
 };
 
 inline ScoreError score_error(
-    int32_t head_dim, double magnitude, double score, double g, double softcap, double bias, double lse
+    int64_t terms, double magnitude, double score, double g, double softcap, double bias, double lse
 ) {
-  const double dx = kUnit * (sum_spread(head_dim) + 1) * magnitude;
+  // An infinite operand makes the product infinite or NaN in any precision; softcap makes a finite score of it again.
+  const double dx = std::isfinite(magnitude) ? kUnit * (sum_spread(terms) + 1) * magnitude : 0.0;
   const double bend = softcap > 0 ? dx / softcap : 0.0;
   const double ds = dx * (g + bend) + kUnit * (4 * std::fabs(score) + 2 * bias);
   const double factor = softcap > 0 ? 4 * kUnit + 2 * g * bend + bend * bend : 0.0;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -160,6 +161,15 @@ std::vector<std::byte> answer(const Scenario& scenario, void (*change)(Scenario*
   return execution.read();
 }
 
+// -inf in all elements of a key row.
+void set_key(Scenario* scenario, int32_t key) {
+  std::byte* row = scenario->data(scenario->geometry.tensor_k, 0, key, 0);
+  for (int32_t e = 0; e < scenario->c.head_dim; ++e) {
+    const DType dtype = scenario->c.dtype;
+    store(dtype, row + static_cast<size_t>(e) * size_of(dtype), -std::numeric_limits<float>::infinity());
+  }
+}
+
 struct Fault {
   const char* name;
   void (*change)(Scenario*);
@@ -227,6 +237,48 @@ TEST(HarnessTest, NoticesOneWrongElementRowAndColumn) {
   wrong = right;
   store(DType::kBf16, element(wrong, 0, 0), std::numeric_limits<float>::quiet_NaN());
   EXPECT_NE(compare_values(scenario, prepared.reference, wrong), "");
+}
+
+// A key of -inf leaves finite values, and these are compared: an allowance that is NaN would accept any.
+TEST(HarnessTest, NoticesWrongValuesBesideAKeyOfMinusInfinity) {
+  Scenario scenario = make_scenario(case_of("op=fwd dtype=fp32 sq=3 sk=4 d=8 dist=positive"));
+  for (const bool all : {false, true}) {
+    for (int32_t key = 0; key < (all ? 4 : 1); ++key) set_key(&scenario, key);
+    const Prepared prepared{scenario, make_reference(scenario)};
+    for (size_t row = 0; row < 3; ++row) {
+      const float lse = static_cast<float>(prepared.reference.lse.value[row]);
+      EXPECT_EQ(lse == -std::numeric_limits<float>::infinity(), all);
+      EXPECT_TRUE(std::isfinite(prepared.reference.o.allowed[row]));
+      if (all) {
+        EXPECT_EQ(prepared.reference.o.value[row * 8], 0.0);
+      }
+    }
+    const std::vector<std::byte> right = answer(scenario, [](Scenario*) {});
+    EXPECT_EQ(compare_values(scenario, prepared.reference, right), "");
+    std::vector<std::byte> wrong = right;
+    const float number = 12345.0f;
+    std::memcpy(wrong.data() + scenario.geometry.segment(Buffer::kO).offset, &number, sizeof(number));
+    EXPECT_NE(compare_values(scenario, prepared.reference, wrong).find("o[batch 0, head 0, row 0"), std::string::npos);
+    wrong = right;
+    std::memcpy(wrong.data() + scenario.geometry.segment(Buffer::kLse).offset, &number, sizeof(number));
+    EXPECT_NE(compare_values(scenario, prepared.reference, wrong).find("lse[batch 0"), std::string::npos);
+  }
+}
+
+TEST(HarnessTest, AcceptsNothingFiniteWithoutAnAllowance) {
+  Prepared prepared = prepare(case_of("op=fwd dtype=fp32 sq=3 sk=4 d=8"));
+  const std::vector<std::byte> right = answer(prepared.scenario, [](Scenario*) {});
+  for (const double allowed : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    prepared.reference.o.allowed[2] = allowed;
+    EXPECT_NE(compare_values(prepared.scenario, prepared.reference, right).find("row 2"), std::string::npos);
+  }
+}
+
+TEST(HarnessTest, KnowsRowsThatZerosWouldPass) {
+  const Expected expected{2, {1.0, -3.0, 1.0, -3.0, 0.0, 0.0, 1e-300, 0.0, 0.5, 0.25}, {2.9, 3.0, 1.0, 1.0, HUGE_VAL}};
+  const Vacuity vacuity = vacuity_of(expected, DType::kFp32);
+  EXPECT_EQ(vacuity.rows, 3);
+  EXPECT_EQ(vacuity.vacuous, 2);
 }
 
 TEST(HarnessTest, NoticesEveryByteThatIsNotAnOutput) {

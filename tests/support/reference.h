@@ -14,7 +14,7 @@ namespace cuflash::test {
 struct Expected {
   int32_t dim = 0;
   std::vector<double> value;    // (rows, dim)
-  std::vector<double> allowed;  // (rows); NaN: only NaN and infinities are compared
+  std::vector<double> allowed;  // (rows); where it is not finite, only NaN and infinities are accepted
 };
 
 struct Reference {

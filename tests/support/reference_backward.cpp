@@ -125,9 +125,11 @@ class BackwardGroup {
 
   void add_floors(const QueryHead& h, int32_t i, int32_t j, const Element& x, FloorSum* floor_dq) {
     const double p = x.row.weight[j];
+    if (p == 0) return;  // below any rounding, and of a score of -inf there is no relative error
     const double g = x.row.factor[j];
+    const int64_t terms = exact_products(h.q, i, k_, j) ? 0 : k_.dim;
     const double magnitude = std::fabs(h.scores.scale) * h.q.norm[i] * k_.norm[j];
-    const ScoreError e = score_error(k_.dim, magnitude, x.row.score[j], g, c_.softcap, h.scores.bias(i, j), x.row.lse);
+    const ScoreError e = score_error(terms, magnitude, x.row.score[j], g, c_.softcap, h.scores.bias(i, j), x.row.lse);
     const double residual = std::fabs(x.dp - x.delta + x.dlse);
     const double residual_error = sum_error(v_.dim, h.dout.norm[i] * (v_.norm[j] + h.o.norm[i])) +
                                   4 * kUnit * (std::fabs(x.dp) + std::fabs(x.delta) + std::fabs(x.dlse));

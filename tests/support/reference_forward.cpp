@@ -54,9 +54,11 @@ struct ForwardHead {
     FloorSum floor;
     double lse_error = 0;
     for (const int32_t j : visible) {
+      if (exact.weight[j] == 0) continue;  // below any rounding, and of a score of -inf there is no relative error
+      const int64_t terms = exact_products(q, i, k, j) ? 0 : q.dim;
       const double magnitude = std::fabs(scores.scale) * q.norm[i] * k.norm[j];
       const ScoreError e =
-          score_error(q.dim, magnitude, exact.score[j], exact.factor[j], c.softcap, scores.bias(i, j), exact.lse);
+          score_error(terms, magnitude, exact.score[j], exact.factor[j], c.softcap, scores.bias(i, j), exact.lse);
       floor.add(exact.weight[j], exact.weight[j] * e.weight, v.size[j]);
       lse_error += exact.weight[j] * e.weight;
     }

@@ -7,26 +7,46 @@
 #include <limits>
 
 namespace cuflash::test {
+namespace {
+
+// The largest power of two that divides the value; infinite for 0.
+double divisor_of(float value) {
+  if (value == 0 || !std::isfinite(value)) return std::numeric_limits<double>::infinity();
+  int exponent = 0;
+  const auto digits = static_cast<int32_t>(std::ldexp(std::frexp(value, &exponent), 24));
+  return std::ldexp(digits & -digits, exponent - 24);
+}
+
+}  // namespace
+
+bool exact_products(const Matrix& x, int32_t i, const Matrix& y, int32_t j) {
+  const auto row = static_cast<size_t>(i), other = static_cast<size_t>(j);
+  return x.norm[row] * y.norm[other] < 0x1p24 * x.step[row] * y.step[other];
+}
 
 Matrix read_matrix(const Scenario& scenario, const View& view, const Rows& rows, int32_t head) {
-  Matrix m{rows.length, view.dim, {}, {}, {}, {}};
+  Matrix m{rows.length, view.dim, {}, {}, {}, {}, {}};
   m.data.resize(static_cast<size_t>(int64_t{m.rows} * m.dim));
   m.transposed.resize(m.data.size());
   m.norm.resize(static_cast<size_t>(m.rows));
   m.size.resize(static_cast<size_t>(m.rows));
+  m.step.resize(static_cast<size_t>(m.rows));
   for (int32_t i = 0; i < m.rows; ++i) {
     const std::byte* source = scenario.data(view, rows.batch, rows.first + i, head);
     double squares = 0;
     double size = 0;
+    double step = std::numeric_limits<double>::infinity();
     for (int32_t e = 0; e < m.dim; ++e) {
       const float value = load(scenario.c.dtype, source + static_cast<size_t>(e) * size_of(scenario.c.dtype));
       m.data[static_cast<size_t>(int64_t{i} * m.dim + e)] = value;
       m.transposed[static_cast<size_t>(int64_t{e} * m.rows + i)] = value;
+      step = std::min(step, divisor_of(value));
       squares += static_cast<double>(value) * value;
       if (std::isfinite(value)) size = std::max(size, std::fabs(static_cast<double>(value)));
     }
     m.norm[static_cast<size_t>(i)] = std::sqrt(squares);
     m.size[static_cast<size_t>(i)] = size;
+    m.step[static_cast<size_t>(i)] = step;
   }
   return m;
 }
@@ -97,17 +117,24 @@ void Row<Real>::compute_softmax(const std::vector<int32_t>& visible) {
     if (!(score[j] <= largest)) largest = score[j];  // NaN stays once it is there
     if (largest != largest) break;
   }
+  if (largest == -std::numeric_limits<Real>::infinity()) {  // no key, or only scores of -inf: every weight is 0
+    for (const int32_t j : visible) weight[j] = 0;
+    lse = largest;
+    return;
+  }
   Real sum = 0;
   for (const int32_t j : visible) sum += weight[j] = std::exp(score[j] - largest);
   for (const int32_t j : visible) weight[j] /= sum;
-  lse = visible.empty() ? -std::numeric_limits<Real>::infinity() : largest + std::log(sum);
+  lse = largest + std::log(sum);
 }
 
 template <class Real>
 void Row<Real>::compute_weights(const std::vector<int32_t>& visible, float given_lse) {
   lse = static_cast<Real>(given_lse);
-  for (const int32_t j : visible)
-    weight[j] = given_lse == -std::numeric_limits<float>::infinity() ? Real(0) : std::exp(score[j] - lse);
+  for (const int32_t j : visible) {
+    const Real e = given_lse == -std::numeric_limits<float>::infinity() ? Real(0) : std::exp(score[j] - lse);
+    weight[j] = e > 1 ? Real(1) : e;  // the given lse is rounded; NaN stays
+  }
 }
 
 template struct Row<double>;

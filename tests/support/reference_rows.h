@@ -18,9 +18,14 @@ struct Matrix {
   std::vector<float> transposed;  // (dim, rows)
   std::vector<double> norm;       // of each row
   std::vector<double> size;       // largest finite element of each row
+  std::vector<double> step;       // of each row: the largest power of two that divides all finite elements
 
   const float* row(int32_t i) const { return data.data() + int64_t{i} * dim; }
 };
+
+// Whether fp32 holds every product of the two rows and every sum of them: all are multiples of one number, and none
+// reaches 2^24 times that.
+bool exact_products(const Matrix& x, int32_t i, const Matrix& y, int32_t j);
 
 Matrix read_matrix(const Scenario& scenario, const View& view, const Rows& rows, int32_t head);
 

@@ -36,7 +36,6 @@ struct Shape {
 
 Shape shape_of(const Case& c, float scale) {
   switch (c.distribution) {
-    case Distribution::kLarge: return {1000.0f, 1000.0f, 1000.0f};
     case Distribution::kHuge: {
       // q . k has standard deviation sqrt(head_dim); three of them make a score of 1e4.
       const float wanted = 1e4f / 3.0f / (std::fabs(scale) * std::sqrt(static_cast<float>(c.head_dim)));
@@ -75,11 +74,20 @@ class Filler {
     return c_.distribution == Distribution::kPositive ? static_cast<float>(random.uniform()) : random.normal();
   }
 
+  // kLarge: the first elements alone give every score of a row about +-1e4, the others differences of a few units.
+  // Every product is a multiple of 1/16 and every sum of them below 2^20, so that fp32 holds both exactly.
+  float large(Random& random, int32_t element, bool signed_first) const {
+    if (element > 0) return std::round(4.0f * random.normal()) / 4.0f;
+    const float size = std::exp2(std::round(std::log2(1e4f / std::fabs(s_.scale())) / 2.0f));
+    return signed_first && random.chance(50) ? -size : size;
+  }
+
   float query(Random& random, int32_t element) const {
+    if (c_.distribution == Distribution::kLarge) return large(random, element, true);
     if (c_.distribution == Distribution::kLowLse || c_.distribution == Distribution::kOneHuge) {
       if (element == 0) return steep();
     }
-    return shape_.factor_q * draw(random);
+    return shaped(shape_.factor_q, random);
   }
 
   // kLowLse: the first element alone gives every score -200. kOneHuge: it gives key 1 of each head +200.
@@ -87,7 +95,14 @@ class Filler {
     if (c_.distribution == Distribution::kLowLse && element == 0) return -steep();
     if (c_.distribution == Distribution::kOneHuge && element == 0) return row == 1 ? steep() : 0.0f;
     if (c_.distribution == Distribution::kEqual) return 4.0f / static_cast<float>(1 + element % 7);
-    return shape_.factor_k * draw(random);
+    if (c_.distribution == Distribution::kLarge) return large(random, element, false);
+    return shaped(shape_.factor_k, random);
+  }
+
+  // kHuge: integers, whose products and sums fp32 holds exactly.
+  float shaped(float factor, Random& random) const {
+    const float value = factor * draw(random);
+    return c_.distribution == Distribution::kHuge ? std::round(value) : value;
   }
 
   float steep() const { return std::sqrt(200.0f / std::fabs(s_.scale())); }

@@ -49,7 +49,9 @@ struct PairWeights {
 template <class Real>
 CUFLASH_HD PairWeights<Real> pair_weights(const Score<Real>& score, Real lse, Real dp_shifted) {
   if (lse == kNegativeInfinity<Real>) return {Real(0), Real(0)};
-  const Real p = exp(score.value - lse);
+  // Rounding lse to fp32 can leave score - lse above 0, by a lot for huge scores; a weight is never above 1.
+  const Real e = exp(score.value - lse);
+  const Real p = e > Real(1) ? Real(1) : e;
   return {p, p * dp_shifted * score.factor};
 }
 

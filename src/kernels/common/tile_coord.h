@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/common/host_device.h"
+#include "kernels/common/mask.h"
 #include "kernels/kernel_args.h"
 
 namespace cuflash {
@@ -21,6 +22,12 @@ CUFLASH_HD TileCoord tile_coord(int64_t tile, int32_t num_heads, int32_t blocks_
       static_cast<int32_t>(row / num_heads),
       static_cast<int32_t>(row % num_heads),
       static_cast<int32_t>(tile % blocks_per_head)};
+}
+
+// Rows of a block, of `length` in all; empty if the block lies past the end. Near 2^31 rows, sums pass 32 bits.
+CUFLASH_HD Range block_rows(int32_t block, int32_t rows_per_block, int32_t length) {
+  const int64_t begin = int64_t{block} * rows_per_block;
+  return clamp_range(begin, begin + rows_per_block, length);
 }
 
 CUFLASH_HD int32_t ceil_div(int32_t value, int32_t divisor) { return value / divisor + (value % divisor != 0); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rows of one head as doubles, in buffers of fixed capacity on a worker's stack, and the two loops that everything is
-// made of. Both run over independent sums, so that the compiler vectorises them without reordering any.
+// Rows of one head as doubles, in buffers of fixed capacity, and the two loops that everything is made of. Both run over
+// independent sums, so that the compiler vectorises them without reordering any.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/sequence.h"
 #include "kernels/host/convert.h"
+#include "problem.h"
 
 namespace cuflash::host {
 
-inline constexpr int32_t kMaxHeadDim = 256;
 inline constexpr int32_t kBlockRows = 32;  // query rows of a tile
 inline constexpr int32_t kBlockKeys = 32;  // key rows that are converted once and used by all rows of a tile
 

@@ -171,17 +171,15 @@ class KeyTile {
 }  // namespace
 
 template <class T>
-void backward(const BwdArgs& args, int32_t workers) {
+Status backward(const BwdArgs& args, int32_t workers) {
   TileQueue<Side::kQuery> query_tiles(args.attention, kBlockRows);
   TileQueue<Side::kKey> key_tiles(args.attention, kBlockKeys);
-  run_workers(workers, [&] {
-    query_tiles.drain([&](const Tile& tile) { QueryTile<T>(args, tile).run(); });
-    key_tiles.drain([&](const Tile& tile) { KeyTile<T>(args, tile).run(); });
-  });
+  CUFLASH_TRY(compute_tiles<QueryTile<T>>(args, query_tiles, workers));
+  return compute_tiles<KeyTile<T>>(args, key_tiles, workers);
 }
 
-template void backward<float>(const BwdArgs& args, int32_t workers);
-template void backward<__half>(const BwdArgs& args, int32_t workers);
-template void backward<__nv_bfloat16>(const BwdArgs& args, int32_t workers);
+template Status backward<float>(const BwdArgs& args, int32_t workers);
+template Status backward<__half>(const BwdArgs& args, int32_t workers);
+template Status backward<__nv_bfloat16>(const BwdArgs& args, int32_t workers);
 
 }  // namespace cuflash::host

@@ -3,9 +3,7 @@
 // other rooms are tested against, and what runs where there is no GPU.
 #include "kernels/host/family.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "kernels/common/select_type.h"
 #include "kernels/host/block.h"
 #include "kernels/host/kernels.h"
 #include "kernels/host/workers.h"
@@ -30,27 +28,18 @@ Plan plan(const Problem&, const Device&) {
   return {.head_dim = kMaxHeadDim, .block_m = kBlockRows, .block_n = kBlockKeys};
 }
 
-template <class T>
-Status compute(const FwdArgs& args) {
-  forward<T>(args, num_workers(args.attention));
-  return Status();
-}
-
-template <class T>
-Status compute(const BwdArgs& args) {
-  backward<T>(args, num_workers(args.attention));
-  return Status();
-}
-
-template <class Problem>
-Status launch(const Problem& problem, const Plan&, const LaunchContext& context) {
+Status launch_forward(const ForwardProblem& problem, const Plan&, const LaunchContext& context) {
   if (context.mode == LaunchMode::kPreload) return Status();
-  switch (problem.dtype) {
-    case CUFLASH_R_32F: return compute<float>(problem.args);
-    case CUFLASH_R_16F: return compute<__half>(problem.args);
-    case CUFLASH_R_16BF: return compute<__nv_bfloat16>(problem.args);
-    default: return fail(CUFLASH_STATUS_INTERNAL_ERROR, "host: dtype (%d) is not served", problem.dtype);
-  }
+  return with_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
+    return forward<T>(problem.args, num_workers(problem.args.attention));
+  });
+}
+
+Status launch_backward(const BackwardProblem& problem, const Plan&, const LaunchContext& context) {
+  if (context.mode == LaunchMode::kPreload) return Status();
+  return with_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
+    return backward<T>(problem.args, num_workers(problem.args.attention));
+  });
 }
 
 }  // namespace
@@ -60,13 +49,13 @@ constinit const ForwardFamily kForward = {
     .support = support_of(kForwardFeatures),
     .refine = nullptr,
     .plan = plan<ForwardProblem>,
-    .launch = launch<ForwardProblem>};
+    .launch = launch_forward};
 
 constinit const BackwardFamily kBackward = {
     .name = "host",
     .support = support_of(kBackwardFeatures),
     .refine = nullptr,
     .plan = plan<BackwardProblem>,
-    .launch = launch<BackwardProblem>};
+    .launch = launch_backward};
 
 }  // namespace cuflash::host

@@ -90,13 +90,13 @@ class ForwardTile {
 }  // namespace
 
 template <class T>
-void forward(const FwdArgs& args, int32_t workers) {
+Status forward(const FwdArgs& args, int32_t workers) {
   TileQueue<Side::kQuery> tiles(args.attention, kBlockRows);
-  run_workers(workers, [&] { tiles.drain([&](const Tile& tile) { ForwardTile<T>(args, tile).run(); }); });
+  return compute_tiles<ForwardTile<T>>(args, tiles, workers);
 }
 
-template void forward<float>(const FwdArgs& args, int32_t workers);
-template void forward<__half>(const FwdArgs& args, int32_t workers);
-template void forward<__nv_bfloat16>(const FwdArgs& args, int32_t workers);
+template Status forward<float>(const FwdArgs& args, int32_t workers);
+template Status forward<__half>(const FwdArgs& args, int32_t workers);
+template Status forward<__nv_bfloat16>(const FwdArgs& args, int32_t workers);
 
 }  // namespace cuflash::host

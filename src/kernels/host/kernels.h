@@ -6,13 +6,14 @@
 #include <cstdint>
 
 #include "kernels/kernel_args.h"
+#include "status.h"
 
 namespace cuflash::host {
 
 template <class T>
-void forward(const FwdArgs& args, int32_t workers);
+Status forward(const FwdArgs& args, int32_t workers);
 
 template <class T>
-void backward(const BwdArgs& args, int32_t workers);
+Status backward(const BwdArgs& args, int32_t workers);
 
 }  // namespace cuflash::host

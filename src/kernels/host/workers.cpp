@@ -15,7 +15,8 @@ int32_t num_workers(const Attention& a) {
   double pairs = 0;  // in floating point: a product of lengths may pass 2^63
   for (int32_t entry = 0; entry < a.batch; ++entry) {
     const Sequence s = sequence_of(a, entry);
-    pairs += static_cast<double>(s.q.length) * s.k.length;
+    const auto window = static_cast<double>(a.window_left + a.window_right + 1);
+    pairs += s.q.length * std::min<double>(s.k.length, window);
   }
   const double work = pairs * a.num_heads * (a.head_dim + a.head_dim_v);
   const double limit = std::max(1u, std::thread::hardware_concurrency());

@@ -4,15 +4,20 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
+#include <new>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/common/mask.h"
 #include "kernels/common/sequence.h"
 #include "kernels/common/tile_coord.h"
+#include "status.h"
 
 namespace cuflash::host {
 
@@ -63,18 +68,53 @@ class TileQueue {
 // Workers that a call is worth: one, the calling thread itself, for small ones.
 int32_t num_workers(const Attention& a);
 
+// Memory in which a worker makes one tile's state after the other: up to 390 KiB, too much for a small thread's stack.
+template <class State>
+class TileMemory {
+ public:
+  TileMemory() : state_(static_cast<State*>(::operator new(sizeof(State), std::nothrow))) {}
+  TileMemory(const TileMemory&) = delete;
+  TileMemory& operator=(const TileMemory&) = delete;
+  ~TileMemory() { ::operator delete(state_); }
+
+  bool allocated() const { return state_ != nullptr; }
+
+  template <class... Args>
+  void run(const Args&... args) {
+    static_assert(std::is_trivially_destructible_v<State> && alignof(State) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+    std::construct_at(state_, args...)->run();
+  }
+
+ private:
+  State* state_;
+};
+
 // Runs `work` on the calling thread and on count - 1 others. Where no more threads can be had, fewer do all the work.
 template <class Work>
 void run_workers(int32_t count, const Work& work) {
   std::vector<std::thread> others;
   try {
     others.reserve(static_cast<size_t>(count - 1));
-    while (others.size() < others.capacity()) others.emplace_back(std::cref(work));
+    for (int32_t i = 1; i < count; ++i) others.emplace_back(std::cref(work));
   } catch (const std::exception&) {
     // No memory or no thread to be had: those that run, and this one, drain the queue.
   }
   work();
   for (std::thread& other : others) other.join();
+}
+
+// Computes all tiles of a queue, each as State(args, tile).run(), with `workers` threads.
+template <class State, class Args, class Queue>
+Status compute_tiles(const Args& args, Queue& queue, int32_t workers) {
+  std::atomic<bool> computed{false};  // a worker without memory takes no tile; any other ends when none is left
+  run_workers(workers, [&] {
+    TileMemory<State> memory;
+    if (!memory.allocated()) return;
+    queue.drain([&](const Tile& tile) { memory.run(args, tile); });
+    computed = true;
+  });
+  if (computed) return Status();
+  return fail(CUFLASH_STATUS_INTERNAL_ERROR, "host: no memory (%zu bytes are needed)", sizeof(State));
 }
 
 }  // namespace cuflash::host

@@ -19,6 +19,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/score.h"
+#include "kernels/common/select_type.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/scalar/launchers.h"
 #include "kernels/scalar/rows.cuh"
@@ -35,9 +36,9 @@ __device__ void exchange_tile(float* tile, const T* rows, int64_t row_stride, in
 }
 
 template <class T, int kHeadDim>
-__global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
+__global__ void __launch_bounds__(tile_for(kTiles, kHeadDim).block_m* kWarpSize)
     bwd_delta_kernel(const BwdArgs args, float* delta) {
-  constexpr int kRows = tile_of(kHeadDim).block_m;
+  constexpr int kRows = tile_for(kTiles, kHeadDim).block_m;
   const int warp = threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   const Attention& a = args.attention;
@@ -61,9 +62,9 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
 }
 
 template <class T, int kHeadDim>
-__global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
+__global__ void __launch_bounds__(tile_for(kTiles, kHeadDim).block_m* kWarpSize)
     bwd_dq_kernel(const BwdArgs args, const float* delta) {
-  constexpr Tile kTile = tile_of(kHeadDim);
+  constexpr Tile kTile = tile_for(kTiles, kHeadDim);
   constexpr int kPitch = pitch(kHeadDim);
   extern __shared__ float shared[];
   float* tile_rows = shared;
@@ -78,13 +79,12 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const TileCoord at = tile_coord(tile, a.num_heads, blocks_per_head);
     const Sequence s = sequence_of(a, at.batch);
-    const int32_t first_row = at.block * kTile.block_m;
-    if (first_row >= s.q.length) continue;
-    const int32_t end_row = min(first_row + kTile.block_m, s.q.length);
-    const int32_t row = first_row + warp;
-    const bool has_row = row < end_row;
+    const Range rows = block_rows(at.block, kTile.block_m, s.q.length);
+    if (rows.empty()) continue;
+    const int32_t row = rows.begin + warp;
+    const bool has_row = row < rows.end;
     const Range keys = has_row ? visible_keys(a, s, row) : Range{0, 0};
-    const Range block_keys = visible_keys_of_rows(a, s, first_row, end_row);
+    const Range block_keys = visible_keys_of_rows(a, s, rows.begin, rows.end);
     const int32_t head_k = key_head(a, at.head);
     const float slope = alibi_slope(a, at.batch, at.head);
 
@@ -97,8 +97,10 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
     }
     RowSum<kHeadDim> dq;
 
-    for (int32_t n = block_keys.begin; n < block_keys.end; n += kTile.block_n) {
-      const int32_t count = min(kTile.block_n, block_keys.end - n);
+    for (int64_t next = block_keys.begin; next < block_keys.end; next += kTile.block_n) {
+      const Range step = clamp_range(next, next + kTile.block_n, block_keys.end);
+      const int32_t n = step.begin;
+      const int32_t count = step.end - step.begin;
       const T* k = row_pointer<T>(args.k, s.k, n, head_k);
       const T* v = row_pointer<T>(args.v, s.k, n, head_k);
       const int begin = max(keys.begin - n, 0);
@@ -111,8 +113,10 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
       exchange_tile<kPitch>(tile_rows, v, args.v.row_stride, count, a.head_dim_v);
       const float dp = visible ? dot(sDout, lane_row, a.head_dim_v) : 0.0f;
 
-      const Score<float> score = score_of(a, product, slope, s, row, n + lane);
-      const float ds = visible ? pair_weights(score, row_lse, dp - row_delta).ds : 0.0f;
+      float ds = 0.0f;
+      if (visible) {
+        ds = pair_weights(score_of(a, product, slope, s, row, n + lane), row_lse, dp - row_delta).ds;
+      }
       dq.add(ds, k, args.k.row_stride, begin, end, a.head_dim, lane);
     }
     if (has_row) dq.store(mutable_row_pointer<T>(args.dq, s.q, row, at.head), a.scale, a.head_dim, lane);
@@ -120,9 +124,9 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
 }
 
 template <class T, int kHeadDim>
-__global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
+__global__ void __launch_bounds__(tile_for(kTiles, kHeadDim).block_m* kWarpSize)
     bwd_dkv_kernel(const BwdArgs args, const float* delta) {
-  constexpr Tile kTile = tile_of(kHeadDim);
+  constexpr Tile kTile = tile_for(kTiles, kHeadDim);
   constexpr int kPitch = pitch(kHeadDim);
   extern __shared__ float shared[];
   float* tile_rows = shared;
@@ -137,13 +141,12 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const TileCoord at = tile_coord(tile, a.num_heads_k, blocks_per_head);
     const Sequence s = sequence_of(a, at.batch);
-    const int32_t first_key = at.block * kTile.block_m;
-    if (first_key >= s.k.length) continue;
-    const int32_t end_key = min(first_key + kTile.block_m, s.k.length);
-    const int32_t key = first_key + warp;
-    const bool has_key = key < end_key;
+    const Range keys = block_rows(at.block, kTile.block_m, s.k.length);
+    if (keys.empty()) continue;
+    const int32_t key = keys.begin + warp;
+    const bool has_key = key < keys.end;
     const Range rows = has_key ? visible_rows(a, s, key) : Range{0, 0};
-    const Range block_rows = visible_rows_of_keys(a, s, first_key, end_key);
+    const Range all_rows = visible_rows_of_keys(a, s, keys.begin, keys.end);
 
     if (has_key) {
       load_row(sK, row_pointer<T>(args.k, s.k, key, at.head), a.head_dim, lane);
@@ -154,8 +157,10 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
     const int32_t group = group_size(a);
     for (int32_t head = at.head * group; head < (at.head + 1) * group; ++head) {
       const float slope = alibi_slope(a, at.batch, head);
-      for (int32_t m = block_rows.begin; m < block_rows.end; m += kTile.block_n) {
-        const int32_t count = min(kTile.block_n, block_rows.end - m);
+      for (int64_t next = all_rows.begin; next < all_rows.end; next += kTile.block_n) {
+        const Range step = clamp_range(next, next + kTile.block_n, all_rows.end);
+        const int32_t m = step.begin;
+        const int32_t count = step.end - step.begin;
         const T* q = row_pointer<T>(args.q, s.q, m, head);
         const T* dout = row_pointer<T>(args.dout, s.q, m, head);
         const int begin = max(rows.begin - m, 0);
@@ -186,7 +191,7 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize)
 
 template <class T, int kHeadDim>
 Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& context) {
-  constexpr Tile kTile = tile_of(kHeadDim);
+  constexpr Tile kTile = tile_for(kTiles, kHeadDim);
   WorkspaceCarver carver(context.workspace);
   float* delta = BwdWorkspace::carve(args.attention, carver).delta;
   const int32_t threads = kTile.block_m * kWarpSize;

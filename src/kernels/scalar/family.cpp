@@ -18,6 +18,8 @@ BwdWorkspace BwdWorkspace::carve(const Attention& attention, WorkspaceCarver& ca
 
 namespace {
 
+static_assert(kTiles.back().head_dim == kMaxHeadDim);  // the room serves all that the library accepts
+
 constexpr DTypeSet kDTypes = CUFLASH_DTYPE_BIT_32F | CUFLASH_DTYPE_BIT_16F | CUFLASH_DTYPE_BIT_16BF;
 
 constexpr Support support(FeatureSet features) {

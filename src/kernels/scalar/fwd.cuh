@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The first room: the algorithm and nothing else. Every dtype, head_dim, mask, layout and alignment, on every GPU.
+// The first room: the algorithm and nothing else. Every dtype, head_dim, mask, layout and alignment, on every GPU from sm_70 on.
 //
 //              keys ->  [ n = 0 | 1 | 2 | ... ]  32 at a time          shared memory (fp32)
 //   8 query    +----+                                                  sK   32 x (head_dim + 1)
@@ -15,6 +15,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/score.h"
+#include "kernels/common/select_type.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/scalar/launchers.h"
 #include "kernels/scalar/rows.cuh"
@@ -23,8 +24,8 @@
 namespace cuflash::scalar {
 
 template <class T, int kHeadDim>
-__global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize) fwd_kernel(const FwdArgs args) {
-  constexpr Tile kTile = tile_of(kHeadDim);
+__global__ void __launch_bounds__(tile_for(kTiles, kHeadDim).block_m* kWarpSize) fwd_kernel(const FwdArgs args) {
+  constexpr Tile kTile = tile_for(kTiles, kHeadDim);
   constexpr int kPitch = pitch(kHeadDim);
   extern __shared__ float shared[];
   float* sK = shared;
@@ -38,13 +39,12 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize) fwd_kern
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const TileCoord at = tile_coord(tile, a.num_heads, blocks_per_head);
     const Sequence s = sequence_of(a, at.batch);
-    const int32_t first_row = at.block * kTile.block_m;
-    if (first_row >= s.q.length) continue;
-    const int32_t end_row = min(first_row + kTile.block_m, s.q.length);
-    const int32_t row = first_row + warp;
-    const bool has_row = row < end_row;
+    const Range rows = block_rows(at.block, kTile.block_m, s.q.length);
+    if (rows.empty()) continue;
+    const int32_t row = rows.begin + warp;
+    const bool has_row = row < rows.end;
     const Range keys = has_row ? visible_keys(a, s, row) : Range{0, 0};
-    const Range block_keys = visible_keys_of_rows(a, s, first_row, end_row);
+    const Range block_keys = visible_keys_of_rows(a, s, rows.begin, rows.end);
     const int32_t head_k = key_head(a, at.head);
     const float slope = alibi_slope(a, at.batch, at.head);
 
@@ -52,8 +52,10 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize) fwd_kern
     RowState<float> state = RowState<float>::empty();
     RowSum<kHeadDim> o;
 
-    for (int32_t n = block_keys.begin; n < block_keys.end; n += kTile.block_n) {
-      const int32_t count = min(kTile.block_n, block_keys.end - n);
+    for (int64_t next = block_keys.begin; next < block_keys.end; next += kTile.block_n) {
+      const Range step = clamp_range(next, next + kTile.block_n, block_keys.end);
+      const int32_t n = step.begin;
+      const int32_t count = step.end - step.begin;
       const T* k = row_pointer<T>(args.k, s.k, n, head_k);
       const T* v = row_pointer<T>(args.v, s.k, n, head_k);
       __syncthreads();
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(tile_of(kHeadDim).block_m* kWarpSize) fwd_kern
 
 template <class T, int kHeadDim>
 Status launch_fwd(const FwdArgs& args, const Plan& plan, const LaunchContext& context) {
-  constexpr Tile kTile = tile_of(kHeadDim);
+  constexpr Tile kTile = tile_for(kTiles, kHeadDim);
   const LaunchShape shape = {plan.query_blocks, kTile.block_m * kWarpSize, shared_bytes(kTile, kFwdRowVectors)};
   return launch(context, "scalar fwd", fwd_kernel<T, kHeadDim>, shape, args);
 }

@@ -23,13 +23,6 @@ inline constexpr std::array kTiles = {
 };
 // clang-format on
 
-constexpr Tile tile_of(int head_dim) {
-  for (const Tile& tile : kTiles) {
-    if (tile.head_dim == head_dim) return tile;
-  }
-  return {};
-}
-
 // Row pitch in shared memory: odd, so that 32 lanes reading one column of 32 rows hit 32 banks.
 constexpr int pitch(int head_dim) { return head_dim + 1; }
 
