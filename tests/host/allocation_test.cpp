@@ -17,17 +17,23 @@ namespace {
 std::atomic<int64_t> num_allocations{0};
 std::atomic<std::size_t> largest_granted{SIZE_MAX};
 
-void* counted(std::size_t bytes) {
+void* counted(std::size_t bytes) noexcept {
   ++num_allocations;
-  if (bytes > largest_granted) throw std::bad_alloc();
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  return bytes > largest_granted ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+void* counted_or_throw(std::size_t bytes) {
+  if (void* memory = counted(bytes)) return memory;
   throw std::bad_alloc();
 }
 
 }  // namespace
 
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
+// All forms that are used: a sanitizer's runtime would bring its own for those left out, and its own idea of delete.
+void* operator new(std::size_t bytes) { return counted_or_throw(bytes); }
+void* operator new[](std::size_t bytes) { return counted_or_throw(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -107,6 +107,10 @@ std::string check_kernel(const Prepared& prepared, const char* kernel, bool* acc
   std::vector<std::byte> image;
   std::string wrong;
   {
+    // Memory checkers are slow, up to standing still, with many threads that allocate and launch: one case at a time.
+    static std::mutex exact;
+    std::unique_lock<std::mutex> alone(exact, std::defer_lock);
+    if (placement == Placement::kExact) alone.lock();
     const std::unique_ptr<Memory> memory = placement == Placement::kExact ? target().open_exact() : target().open();
     Execution execution(scenario, kernel, *memory, placement);
     *accepted = execution.accepted() == CUFLASH_STATUS_SUCCESS;

@@ -55,19 +55,11 @@ struct Arena {
   }
 };
 
-// The GPU is one case's at a time: kernels are short, and memory checkers are slow with many threads.
-class ExactMemory : public CudaMemory {
- public:
-  ExactMemory(cudaStream_t stream, std::unique_lock<std::mutex> lock) : CudaMemory(stream), lock_(std::move(lock)) {}
-
- private:
-  std::unique_lock<std::mutex> lock_;
-};
-
-class ArenaMemory : public ExactMemory {
+// Holds the arena as long as it lives: one case at a time.
+class ArenaMemory : public CudaMemory {
  public:
   ArenaMemory(const Arena& arena, cudaStream_t stream, std::unique_lock<std::mutex> lock)
-      : ExactMemory(stream, std::move(lock)), arena_(arena) {}
+      : CudaMemory(stream), lock_(std::move(lock)), arena_(arena) {}
 
   std::byte* reserve(size_t bytes) override {
     const size_t size = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
@@ -78,6 +70,7 @@ class ArenaMemory : public ExactMemory {
   }
 
  private:
+  std::unique_lock<std::mutex> lock_;
   const Arena& arena_;
   size_t used_ = 0;
 };
@@ -100,8 +93,8 @@ class CudaTarget : public Target {
   }
 
   std::unique_ptr<Memory> open_exact() override {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return std::make_unique<ExactMemory>(stream(), std::move(lock));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::make_unique<CudaMemory>(stream());
   }
 
  private:
