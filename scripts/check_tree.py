@@ -27,7 +27,7 @@ IGNORED_TOP_LEVEL = re.compile(r"^(\.git|\.venv|\.deps|build.*)$")
 CODE_FOLDERS = ("include", "src", "tests", "benchmarks", "examples", "cmake", "scripts", ".ci")
 CPP_SUFFIXES = {".h", ".c", ".cpp", ".cuh", ".cu"}
 # Files without room for a comment, or data.
-NO_SPDX_SUFFIXES = {".json", ".txt", ".map", ".md", ".npz", ".bin", ".csv"}
+NO_SPDX_SUFFIXES = {".abi", ".json", ".txt", ".map", ".md", ".npz", ".bin", ".csv"}
 
 # What a room may include besides files of its own folder, common/ and system headers.
 ROOM_INCLUDES = {
