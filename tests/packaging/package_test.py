@@ -172,7 +172,7 @@ class PackageTest(unittest.TestCase):
         """(status, output) of configuring a project that only finds the package."""
         folder = self.work_folder()
         (folder / "CMakeLists.txt").write_text(
-            f"cmake_minimum_required(VERSION 3.25)\nproject(x C)\nfind_package(cuflash {arguments})\n"
+            f"cmake_minimum_required(VERSION 3.24)\nproject(x C)\nfind_package(cuflash {arguments})\n"
         )
         command = [CMAKE, "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}"]
         result = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
