@@ -9,11 +9,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "performance_report.py"
-spec = importlib.util.spec_from_file_location("performance_report", SCRIPT)
-report = importlib.util.module_from_spec(spec)
-sys.modules["performance_report"] = report
-spec.loader.exec_module(report)
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+import performance_report as report  # noqa: E402
 
 README = f"# project\n\nbefore\n{report.BEGIN}\nout of date\n{report.END}\nafter\n"
 
@@ -71,7 +69,7 @@ class Repository(unittest.TestCase):
         return status, err.getvalue()
 
     def draw_nothing(self):
-        for path, _, _ in report.plots(self.gpu, report.load_records(self.gpu)):
+        for path, _, _ in report.plots(self.gpu, report.load_gpu(self.gpu)):
             path.write_text("<svg/>", encoding="utf-8")
 
     def page(self):

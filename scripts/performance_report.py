@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Makes the performance pages from the records of cuflash_bench.
+"""Makes the performance pages from the records of cuflash_bench, compare_torch.py and profile_ncu.sh.
 
 Reads docs/performance/<gpu>/*.json, and writes docs/performance/<gpu>/README.md, plots beside it, and the table between
 <!-- performance:begin --> and <!-- performance:end --> in README.md. Tables need nothing but Python, plots matplotlib.
+comparison.json is compare_torch.py's, profile.json profile_ncu.sh's; every other JSON file is cuflash_bench's.
 """
 import argparse
 import json
@@ -11,6 +12,11 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import profile_report
+import report_comparison
+from report_plots import draw
+from report_tables import ReportError, natural, number, table, unique
 
 BEGIN = "<!-- performance:begin -->"
 END = "<!-- performance:end -->"
@@ -31,10 +37,6 @@ CONTEXT_ROWS = {
     "started": "date",
     "command": "command",
 }
-
-
-class ReportError(Exception):
-    """Something in the records or pages that the user has to mend."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,21 @@ class Record:
     failed: list
 
 
+@dataclass
+class Gpu:
+    """All that is recorded of one GPU."""
+
+    records: list  # of cuflash_bench
+    comparison: dict  # or None
+    profile: dict  # or None
+
+    @property
+    def name(self):
+        if self.records:
+            return self.records[0].context["gpu"]
+        return (self.comparison or self.profile)["machine"]["gpu"]
+
+
 def parse_attention(run):
     parts = run["name"].split("/")
     if len(parts) != 7 or parts[0] not in OPERATIONS or parts[2] not in DTYPES:
@@ -103,32 +120,15 @@ def load_record(path):
     return record
 
 
-def load_records(folder):
-    """All records of a GPU; the quick set, which is there to be repeated often, comes last."""
-    records = [load_record(path) for path in sorted(folder.glob("*.json"))]
-    return sorted(records, key=lambda record: record.name.startswith("quick"))
-
-
-def number(value):
-    """Three significant digits, without an exponent."""
-    if value == 0:
-        return "0"
-    digits = max(0, 2 - int(f"{value:.2e}".split("e")[1]))
-    return f"{value:.{digits}f}"
-
-
-def table(header, rows, text_columns):
-    marks = ["---" if i < text_columns else "---:" for i in range(len(header))]
-    return [f"| {' | '.join(cells)} |" for cells in (header, marks, *rows)]
-
-
-def unique(values):
-    return list(dict.fromkeys(values))
-
-
-def natural(text):
-    """Sort key by which d64 comes before d128."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+def load_gpu(folder):
+    """The quick set, which is there to be repeated often, is the last record."""
+    others = {"comparison.json", "profile.json"}
+    records = [load_record(path) for path in sorted(folder.glob("*.json")) if path.name not in others]
+    return Gpu(
+        sorted(records, key=lambda record: record.name.startswith("quick")),
+        report_comparison.load(folder / "comparison.json"),
+        profile_report.load(folder / "profile.json"),
+    )
 
 
 def context_section(context):
@@ -221,15 +221,19 @@ def record_section(record):
     return lines
 
 
-def gpu_page(records):
+def gpu_page(gpu):
     lines = [
         "<!-- SPDX-License-Identifier: MIT -->",
         "<!-- Written by scripts/performance_report.py from the JSON files beside it. -->",
-        f"# {records[0].context['gpu']}",
+        f"# {gpu.name}",
         "",
         "Medians. How it is measured and what the columns mean: [../README.md](../README.md).",
     ]
-    for record in records:
+    if gpu.comparison:
+        lines += ["", *report_comparison.section(gpu.comparison)]
+    if gpu.profile:
+        lines += ["", *profile_report.section(gpu.profile)]
+    for record in gpu.records:
         lines += ["", *record_section(record)]
     return "\n".join(lines) + "\n"
 
@@ -292,8 +296,14 @@ def readme_block(gpus):
     if not gpus:
         return f"{BEGIN}\nNothing has been recorded yet.\n{END}"
     lines = []
-    for gpu, records in gpus.items():
-        lines += summary(gpu, records[0]) + [""]
+    for name, gpu in gpus.items():
+        if gpu.records:
+            lines += summary(name, gpu.records[0])
+        else:
+            lines += [f"{gpu.name}: [all numbers](docs/performance/{name}/README.md)."]
+        if gpu.comparison:
+            lines += report_comparison.summary(gpu.comparison)
+        lines += [""]
     return "\n".join([BEGIN, *lines[:-1], END])
 
 
@@ -303,48 +313,12 @@ def with_block(text, block):
     return text[: text.index(BEGIN)] + block + text[text.index(END) + len(END) :]
 
 
-def draw(path, title, runs):
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ReportError("plots need matplotlib (pip install matplotlib); --no-plots leaves them alone") from error
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "cuflash"  # the same data gives the same file
-    matplotlib.rcParams["svg.fonttype"] = "none"  # text as text
-    from matplotlib import pyplot
-
-    head_dims = sorted({run.head_dim for run in runs}, key=natural)
-    masks = sorted({run.mask for run in runs}, key=lambda mask: (mask != "full", natural(mask)))
-    kernels = unique(run.kernel for run in runs)
-    figure, axes = pyplot.subplots(
-        len(masks), len(head_dims), figsize=(4 * len(head_dims), 3 * len(masks)), sharey=True, squeeze=False
-    )
-    for row, mask in enumerate(masks):
-        for column, head_dim in enumerate(head_dims):
-            axis = axes[row][column]
-            for kernel in kernels:
-                points = sorted(
-                    (run.seqlen, run.rate)
-                    for run in runs
-                    if (run.kernel, run.mask, run.head_dim) == (kernel, mask, head_dim)
-                )
-                axis.plot([x for x, _ in points], [y for _, y in points], marker="o", label=kernel)
-            axis.set_title(f"head_dim {head_dim[1:]}, {mask}")
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
-            axis.set_xlabel("sequence length")
-            axis.set_ylabel("TFLOP/s")
-            axis.grid(True, alpha=0.3)
-    axes[0][0].legend()
-    figure.suptitle(title)
-    figure.tight_layout()
-    figure.savefig(path, format="svg", metadata={"Date": None})
-    pyplot.close(figure)
-
-
-def plots(folder, records):
+def plots(folder, gpu):
     """(path, title, runs) of every plot that the pages show."""
-    for record in records:
+    if gpu.comparison:
+        for name, title, points in report_comparison.plots(gpu.comparison):
+            yield folder / name, title, points
+    for record in gpu.records:
         for operation, dtype, runs in groups(record):
             if plotted(runs):
                 title = f"{record.context['gpu']}: {OPERATIONS[operation].lower()}, {dtype}"
@@ -355,8 +329,8 @@ def pages(root, gpus):
     """Path and content of every file that the records determine."""
     readme = root / "README.md"
     yield readme, with_block(readme.read_text(encoding="utf-8"), readme_block(gpus))
-    for gpu, records in gpus.items():
-        yield root / "docs" / "performance" / gpu / "README.md", gpu_page(records)
+    for name, gpu in gpus.items():
+        yield root / "docs" / "performance" / name / "README.md", gpu_page(gpu)
 
 
 def check(root, gpus):
@@ -365,8 +339,8 @@ def check(root, gpus):
     for path, content in pages(root, gpus):
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             stale.append(path)
-    for gpu, records in gpus.items():
-        stale += [path for path, _, _ in plots(root / "docs" / "performance" / gpu, records) if not path.exists()]
+    for name, gpu in gpus.items():
+        stale += [path for path, _, _ in plots(root / "docs" / "performance" / name, gpu) if not path.exists()]
     return [str(path.relative_to(root)) for path in stale]
 
 
@@ -376,16 +350,16 @@ def write(root, gpus, with_plots):
         print(f"wrote {path.relative_to(root)}")
     if not with_plots:
         return
-    for gpu, records in gpus.items():
-        for path, title, runs in plots(root / "docs" / "performance" / gpu, records):
+    for name, gpu in gpus.items():
+        for path, title, runs in plots(root / "docs" / "performance" / name, gpu):
             draw(path, title, runs)
             print(f"wrote {path.relative_to(root)}")
 
 
 def load_gpus(root):
     folders = sorted(path for path in (root / "docs" / "performance").glob("*") if path.is_dir())
-    gpus = {folder.name: load_records(folder) for folder in folders}
-    return {gpu: records for gpu, records in gpus.items() if records}
+    gpus = {folder.name: load_gpu(folder) for folder in folders}
+    return {name: gpu for name, gpu in gpus.items() if gpu.records or gpu.comparison or gpu.profile}
 
 
 def main(arguments):
