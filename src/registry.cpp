@@ -7,6 +7,7 @@
 
 #include "env.h"
 #include "kernels/host/family.h"
+#include "kernels/register_tiled/family.h"
 #include "kernels/scalar/family.h"
 
 namespace cuflash {
@@ -16,11 +17,13 @@ namespace {
 // dispatch, size queries, explain, tests, benchmarks and docs/dispatch.md read it.
 // clang-format off
 constexpr const ForwardFamily* kForwardFamilies[] = {
-    &scalar::kForward,  // sm_70 up  fp32 fp16 bf16   head_dim 1..256   every feature
-    &host::kForward,    // no GPU    fp32 fp16 bf16   head_dim 1..256   every feature; only for device = HOST
+    &register_tiled::kForward,  // sm_70 up  fp32 fp16 bf16   head_dim 1..256   every feature, if shared memory allows
+    &scalar::kForward,          // sm_70 up  fp32 fp16 bf16   head_dim 1..256   every feature
+    &host::kForward,            // no GPU    fp32 fp16 bf16   head_dim 1..256   every feature; only for device = HOST
 };
 
 constexpr const BackwardFamily* kBackwardFamilies[] = {
+    &register_tiled::kBackward,
     &scalar::kBackward,
     &host::kBackward,
 };

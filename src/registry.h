@@ -75,6 +75,7 @@ struct Plan {
   int32_t head_dim = 0;      // capacity of the kernel instance: the row of the room's tile table
   int32_t block_m = 0;       // query rows of a tile
   int32_t block_n = 0;       // key rows of a tile
+  int32_t tile_row = 0;      // of the room's tile table, where a capacity has several
   int64_t query_blocks = 0;  // grid of the kernels whose blocks own query rows; 0: none, or the host
   int64_t key_blocks = 0;    // grid of the kernels whose blocks own key rows
 };

@@ -415,6 +415,7 @@ Status validate(const cuflashBackwardParams_t& p, Pointers pointers, BackwardPro
   problem->memory = check.memory();
   if (check.unaligned()) problem->features |= CUFLASH_FEATURE_UNALIGNED;
   if (args.dlse != nullptr) problem->features |= CUFLASH_FEATURE_DLSE;
+  problem->args.deterministic = p.deterministic == 1;
   if (p.deterministic == 1) problem->features |= CUFLASH_FEATURE_DETERMINISTIC;
   const bool no_queries = extents_q(a, a.num_heads, 1).empty() || a.seqlen_q == 0;
   const bool no_keys = extents_k(a, a.num_heads_k, 1).empty() || a.seqlen_k == 0;

@@ -59,16 +59,17 @@ struct FwdArgs {
 
 struct BwdArgs {
   Attention attention;
-  ConstTensor q;      // (batch, seqlen_q, num_heads,   head_dim)
-  ConstTensor k;      // (batch, seqlen_k, num_heads_k, head_dim)
-  ConstTensor v;      // (batch, seqlen_k, num_heads_k, head_dim_v)
-  ConstTensor o;      // (batch, seqlen_q, num_heads,   head_dim_v)
-  ConstTensor dout;   // (batch, seqlen_q, num_heads,   head_dim_v)
-  const float* lse;   // (batch, num_heads, seqlen_q) or (num_heads, total_q)
-  const float* dlse;  // same layout, may be null
-  Tensor dq;          // as q
-  Tensor dk;          // as k
-  Tensor dv;          // as v
+  ConstTensor q;       // (batch, seqlen_q, num_heads,   head_dim)
+  ConstTensor k;       // (batch, seqlen_k, num_heads_k, head_dim)
+  ConstTensor v;       // (batch, seqlen_k, num_heads_k, head_dim_v)
+  ConstTensor o;       // (batch, seqlen_q, num_heads,   head_dim_v)
+  ConstTensor dout;    // (batch, seqlen_q, num_heads,   head_dim_v)
+  const float* lse;    // (batch, num_heads, seqlen_q) or (num_heads, total_q)
+  const float* dlse;   // same layout, may be null
+  Tensor dq;           // as q
+  Tensor dk;           // as k
+  Tensor dv;           // as v
+  bool deterministic;  // bitwise repeatable
 };
 
 }  // namespace cuflash

@@ -36,21 +36,34 @@ TEST(BigTest, ManyRowsAndKeys) {
   );
 }
 
-// ---- Strides beyond 2^31 elements. One tensor of a small case moves into a huge allocation; bits must not change.
+// ---- Huge strides. One tensor of a small case moves into a huge allocation; bits must not change.
 
-// The small case has 2 entries, 2 heads and 2 rows: each extent can be the one with the huge stride.
-constexpr const char* kSmall = "b=2 h=2 hk=2 sq=2 sk=2 d=16";
-constexpr int64_t kHugeStride = (int64_t{1} << 31) + 64;
-constexpr int64_t kElements = kHugeStride + 4 * 64;
+constexpr int32_t kDim = 16;
+
+// A case with as many entries as heads and rows, so that each of them can be the one with the huge stride.
+struct HugeStride {
+  int32_t extent;
+  int64_t stride;
+
+  std::string line() const {
+    const std::string n = std::to_string(extent);
+    return "b=" + n + " h=" + n + " hk=" + n + " sq=" + n + " sk=" + n + " d=" + std::to_string(kDim);
+  }
+  int64_t elements() const { return (extent - 1) * stride + int64_t{extent} * extent * kDim; }
+};
 
 struct Strides {
   int64_t batch, row, head;
 };
-constexpr Strides kStrides[] = {{kHugeStride, 64, 16}, {64, kHugeStride, 16}, {64, 16, kHugeStride}};
+
+std::vector<Strides> strides_of(const HugeStride& huge) {
+  const int64_t line = int64_t{huge.extent} * kDim;
+  return {{huge.stride, line, kDim}, {line, huge.stride, kDim}, {line, kDim, huge.stride}};
+}
 
 class HugeBuffer {
  public:
-  explicit HugeBuffer(DType dtype) : bytes_(static_cast<size_t>(kElements) * size_of(dtype)) {
+  explicit HugeBuffer(size_t bytes) : bytes_(bytes) {
     if (cudaMalloc(&data_, bytes_) != cudaSuccess) {
       data_ = nullptr;
       static_cast<void>(cudaGetLastError());
@@ -71,20 +84,22 @@ class HugeBuffer {
   void* data_ = nullptr;
 };
 
-// Copies the eight rows of a tensor between its place in the small case and the huge buffer.
+// Copies the rows of a tensor between its place in the small case and the huge buffer.
 void copy_rows(
-    const View& view, DType dtype, std::byte* small, std::byte* huge, const Strides& strides, bool into_huge
+    const View& view, const Case& c, std::byte* small, std::byte* huge, const Strides& strides, bool into_huge
 ) {
-  const size_t element = size_of(dtype);
-  for (int64_t entry = 0; entry < 2; ++entry) {
-    for (int64_t row = 0; row < 2; ++row) {
-      for (int32_t head = 0; head < 2; ++head) {
+  const size_t element = size_of(c.dtype);
+  for (int64_t entry = 0; entry < c.batch; ++entry) {
+    for (int64_t row = 0; row < c.seqlen_q; ++row) {
+      for (int32_t head = 0; head < c.heads; ++head) {
         std::byte* near = small + static_cast<size_t>(view.offset(entry, row, head)) * element;
         std::byte* far =
             huge + static_cast<size_t>(entry * strides.batch + row * strides.row + head * strides.head) * element;
         check_cuda(
-            cudaMemcpy(into_huge ? far : near, into_huge ? near : far, 16 * element, cudaMemcpyDeviceToDevice),
-            "cudaMemcpy"
+            cudaMemcpyAsync(
+                into_huge ? far : near, into_huge ? near : far, kDim * element, cudaMemcpyDeviceToDevice, nullptr
+            ),
+            "cudaMemcpyAsync"
         );
       }
     }
@@ -135,51 +150,63 @@ constexpr Moved kMoved[] = {
     {Op::kBackward, &Geometry::tensor_dk, true},
     {Op::kBackward, &Geometry::tensor_dv, true}};
 
-void expect_same_bits_with_huge_strides(const KernelCase& kernel_case, const Moved& moved, const HugeBuffer& huge) {
-  const DType dtype = kernel_case.scenario.c.dtype;
+void expect_same_bits_when_moved(
+    const KernelCase& kernel_case, const Moved& moved, const Strides& strides, const HugeBuffer& huge
+) {
+  const Case& c = kernel_case.scenario.c;
   const View& view = kernel_case.scenario.geometry.*moved.view;
-  for (const Strides& strides : kStrides) {
-    OwnExecution own(kernel_case);
-    Execution& execution = own.execution();
-    std::byte* small = execution.addresses()[static_cast<size_t>(view.buffer)];
-    huge.poison();
-    if (!moved.is_output) {
-      copy_rows(view, dtype, small, huge.data(), strides, /*into_huge=*/true);
-      check_cuda(cudaMemset(small, 0xFF, kernel_case.scenario.geometry.segment(view.buffer).bytes), "cudaMemset");
-    }
-    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    Call call = execution.call();
-    const cuflashTensor_t tensor = {huge.data(), strides.batch, strides.row, strides.head};
-    if (call.op == Op::kForward) {
-      set_tensor(view.buffer, tensor, &call.forward);
-    } else {
-      set_tensor(view.buffer, tensor, &call.backward);
-    }
-    ASSERT_EQ(call.run(execution.workspace(), execution.workspace_bytes(), nullptr), CUFLASH_STATUS_SUCCESS)
-        << cuflashGetLastErrorMessage();
-    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-    copy_rows(view, dtype, small, huge.data(), strides, /*into_huge=*/false);
-    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    EXPECT_EQ(execution.read(), kernel_case.expected)
-        << "buffer " << static_cast<int>(view.buffer) << " with strides " << strides.batch << ", " << strides.row
-        << ", " << strides.head << repro(kernel_case.scenario.c, kernel_case.kernel.name);
+  OwnExecution own(kernel_case);
+  Execution& execution = own.execution();
+  std::byte* small = execution.addresses()[static_cast<size_t>(view.buffer)];
+  huge.poison();
+  if (!moved.is_output) {
+    copy_rows(view, c, small, huge.data(), strides, /*into_huge=*/true);
+    check_cuda(cudaMemset(small, 0xFF, kernel_case.scenario.geometry.segment(view.buffer).bytes), "cudaMemset");
   }
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  Call call = execution.call();
+  const cuflashTensor_t tensor = {huge.data(), strides.batch, strides.row, strides.head};
+  if (call.op == Op::kForward) {
+    set_tensor(view.buffer, tensor, &call.forward);
+  } else {
+    set_tensor(view.buffer, tensor, &call.backward);
+  }
+  ASSERT_EQ(call.run(execution.workspace(), execution.workspace_bytes(), nullptr), CUFLASH_STATUS_SUCCESS)
+      << cuflashGetLastErrorMessage();
+  copy_rows(view, c, small, huge.data(), strides, /*into_huge=*/false);
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  EXPECT_EQ(execution.read(), kernel_case.expected)
+      << "buffer " << static_cast<int>(view.buffer) << " with strides " << strides.batch << ", " << strides.row << ", "
+      << strides.head << repro(c, kernel_case.kernel.name);
 }
 
-TEST(BigTest, StridesBeyond32Bits) {
-  for (const KernelCase& kernel_case : kernel_cases({kSmall})) {
-    const HugeBuffer huge(kernel_case.scenario.c.dtype);
-    if (huge.data() == nullptr) {
-      size_t free = 0, total = 0;
-      check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-      GTEST_SKIP() << "strides of " << to_string(kernel_case.scenario.c) << " need " << huge.bytes()
-                   << " bytes of device memory in one piece: " << free << " of " << total << " are free";
-    }
+// Each tensor of every kernel's calls, with the huge stride between its entries, rows and heads in turn.
+void expect_same_bits_with(const HugeStride& huge_stride) {
+  const HugeBuffer huge(static_cast<size_t>(huge_stride.elements()) * sizeof(float));
+  if (huge.data() == nullptr) {
+    size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    GTEST_SKIP() << "strides of " << huge_stride.stride << " need " << huge.bytes()
+                 << " bytes of device memory in one piece: " << free << " of " << total << " are free";
+  }
+  int cases = 0;
+  for (const KernelCase& kernel_case : kernel_cases({huge_stride.line()})) {
     for (const Moved& moved : kMoved) {
-      if (moved.op == kernel_case.kernel.op) expect_same_bits_with_huge_strides(kernel_case, moved, huge);
+      if (moved.op != kernel_case.kernel.op) continue;
+      for (const Strides& strides : strides_of(huge_stride)) {
+        expect_same_bits_when_moved(kernel_case, moved, strides, huge);
+        ++cases;
+      }
     }
   }
+  std::printf("cases: %d\n", cases);
+  testing::Test::RecordProperty("cases", cases);
 }
+
+// The stride fits into 32 bits, its products do not: twice of it is negative as int32_t, four times of it is 0.
+TEST(KnownFaultsTest, StrideOf2To30WrittenToSlot0) { expect_same_bits_with({5, int64_t{1} << 30}); }
+
+TEST(BigTest, StridesBeyond32Bits) { expect_same_bits_with({3, (int64_t{1} << 31) + 64}); }
 
 }  // namespace
 }  // namespace cuflash::test

@@ -17,7 +17,7 @@ size_t free_bytes() {
 TEST(MemoryTest, CallsAllocateNothing) {
   const std::vector<std::string> lines = {
       "b=2 h=4 hk=2 sq=129 sk=129 d=64 mask=causal",
-      "b=1 h=1 hk=1 sq=8 sk=33000 d=128",
+      "b=1 h=1 hk=1 sq=8 sk=9000 d=128",
       "b=1 h=4 hk=4 sq=512 sk=400 d=256"};
   Stream stream;
   for (const KernelCase& kernel_case : kernel_cases(lines)) {  // has run each case once: the code is loaded

@@ -63,6 +63,7 @@ struct Api;
 template <>
 struct Api<cuflashForwardParams_t> {
   static constexpr char kName[] = "forward";
+  static constexpr cuflashOperation_t kOperation = CUFLASH_OP_FORWARD;
   static constexpr auto init = cuflashForwardParamsInit;
   static constexpr auto workspace_size = cuflashForwardGetWorkspaceSize;
   static constexpr auto run = cuflashForward;
@@ -73,12 +74,25 @@ struct Api<cuflashForwardParams_t> {
 template <>
 struct Api<cuflashBackwardParams_t> {
   static constexpr char kName[] = "backward";
+  static constexpr cuflashOperation_t kOperation = CUFLASH_OP_BACKWARD;
   static constexpr auto init = cuflashBackwardParamsInit;
   static constexpr auto workspace_size = cuflashBackwardGetWorkspaceSize;
   static constexpr auto run = cuflashBackward;
   static constexpr auto explain = cuflashBackwardExplain;
   static constexpr auto preload = cuflashBackwardPreload;
 };
+
+// Names of the library's GPU kernels for this operation.
+template <class Params>
+std::vector<const char*> gpu_kernels() {
+  std::vector<const char*> names;
+  cuflashKernelInfo_t info{};
+  info.struct_size = sizeof(info);
+  for (int32_t index = 0; cuflashGetKernelInfo(index, &info) == CUFLASH_STATUS_SUCCESS; ++index) {
+    if (info.device == CUFLASH_DEVICE_CUDA && info.operation == Api<Params>::kOperation) names.push_back(info.name);
+  }
+  return names;
+}
 
 // Params for a contiguous (batch, rows, heads, dim) problem, all data pointers null.
 template <class Params>
@@ -158,7 +172,7 @@ class SmallCall {
   Buffer workspace;
 
  private:
-  static constexpr size_t kWorkspaceBytes = 1 << 16;
+  static constexpr size_t kWorkspaceBytes = 1 << 20;  // a backward pass may keep a row of fp32 sums per query row
 
   float* input(int64_t count) {
     Buffer& buffer = inputs_.emplace_back(static_cast<size_t>(count) * sizeof(float));

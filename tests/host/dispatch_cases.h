@@ -114,7 +114,26 @@ Problem dispatch_problem(
   return problem;
 }
 
-inline Device gpu(int32_t sm) { return {.ordinal = 0, .sm = sm, .num_sms = 100, .max_shared_bytes = 227 * 1024}; }
+// Shared memory that a block may have: the programming guide's table of compute capabilities.
+inline int32_t shared_kilobytes(int32_t sm) {
+  switch (sm) {
+    case 60: return 48;
+    case 70: return 96;
+    case 75: return 64;
+    case 80:
+    case 87: return 163;
+    case 86:
+    case 89:
+    case 120: return 99;
+    case 90:
+    case 100: return 227;
+    default: throw std::logic_error("no shared memory is known for sm_" + std::to_string(sm));
+  }
+}
+
+inline Device gpu(int32_t sm) {
+  return {.ordinal = 0, .sm = sm, .num_sms = 100, .max_shared_bytes = shared_kilobytes(sm) * 1024};
+}
 
 // The family as a build with code for every GPU would hold it, so that the matrix is the same for every build.
 inline constexpr BuiltArch kCodeForAll[] = {{0, BuiltArch::kPtx}};

@@ -52,10 +52,11 @@ TEST_F(EnvironmentDeathTest, ForcesAKernelThatCan) {
   EXPECT_EXIT(
       {
         set("CUFLASH_KERNEL", "scalar");
+        set("CUFLASH_LOG", "dispatch");
         leave_with_run<Backward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      ""
+      "\nforced: scalar\n  register_tiled +could: .*\n  scalar +chosen: "
   );
 }
 
@@ -85,7 +86,7 @@ TEST_F(EnvironmentDeathTest, AnUnknownNameIsAnError) {
         leave_with_run<Forward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_INVALID_ARGUMENT);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "CUFLASH_KERNEL \\(\"fastest\"\\) must be one of: scalar host"
+      "CUFLASH_KERNEL \\(\"fastest\"\\) must be one of: register_tiled scalar host"
   );
 }
 
@@ -93,10 +94,11 @@ TEST_F(EnvironmentDeathTest, TheCallOverridesTheEnvironment) {
   EXPECT_EXIT(
       {
         set("CUFLASH_KERNEL", "host");
+        set("CUFLASH_LOG", "dispatch");
         leave_with_run<Forward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_SUCCESS, "scalar");
       },
       ::testing::ExitedWithCode(kAsExpected),
-      ""
+      "\nforced: scalar\n  register_tiled +could: .*\n  scalar +chosen: "
   );
 }
 
@@ -104,10 +106,11 @@ TEST_F(EnvironmentDeathTest, AnEmptyNameForcesNothing) {
   EXPECT_EXIT(
       {
         set("CUFLASH_KERNEL", "");
+        set("CUFLASH_LOG", "dispatch");
         leave_with_run<Forward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      ""
+      "\ndevice: .*\n  register_tiled +chosen: "
   );
 }
 
@@ -133,7 +136,7 @@ TEST_F(EnvironmentDeathTest, LogsTheDispatch) {
         leave_with_run<Forward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "cuflash: forward fp32 batch=2 .*\n.*\n  scalar +chosen: .*\n  host +cannot: "
+      "cuflash: forward fp32 batch=2 .*\n.*\n  register_tiled +chosen: .*\n  scalar +could: .*\n  host +cannot: "
   );
   EXPECT_EXIT(
       {
@@ -141,7 +144,8 @@ TEST_F(EnvironmentDeathTest, LogsTheDispatch) {
         leave_with_run<Backward>(CUFLASH_DEVICE_HOST, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "cuflash: backward fp32 batch=2 .*\ndevice: host\n  scalar +cannot: .*\n  host +chosen: "
+      "cuflash: backward fp32 batch=2 .*\ndevice: host\n  register_tiled +cannot: .*\n  scalar +cannot: .*\n  host "
+      "+chosen: "
   );
 }
 

@@ -43,7 +43,8 @@ TYPED_TEST(ExplainTest, SaysWhatRunsAndWhyNothingElse) {
           "head_dim=8 head_dim_v=8 features=causal,gqa,softcap\n"
   );
   expect_line(text, "sm_90, 132 SMs\n");
-  expect_line(text, "  scalar           chosen: capacity head_dim 32, ");
+  expect_line(text, "  register_tiled   chosen: capacity head_dim 32, ");
+  expect_line(text, "  scalar           could: not tried, an earlier kernel accepts\n");
   expect_line(
       text, "  host             cannot: device (CUFLASH_DEVICE_CUDA) needs a GPU: this kernel runs on the host\n"
   );
@@ -56,9 +57,10 @@ TYPED_TEST(ExplainTest, SaysWhatRunsAndWhyNothingElse) {
 TYPED_TEST(ExplainTest, OnTheHost) {
   const std::string text = this->text_of(SmallCall<TypeParam>(CUFLASH_DEVICE_HOST));
   expect_line(text, "device: host\n");
-  expect_line(
-      text, "  scalar           cannot: device (CUFLASH_DEVICE_HOST) needs host memory: this is a GPU kernel\n"
-  );
+  for (const char* kernel : {"register_tiled ", "scalar         "}) {
+    const char* reason = "  cannot: device (CUFLASH_DEVICE_HOST) needs host memory: this is a GPU kernel\n";
+    expect_line(text, std::string("  ") + kernel + reason);
+  }
   expect_line(text, "  host             chosen: ");
   EXPECT_EQ(fake_runtime().num_calls(), 0);
 }
@@ -66,7 +68,10 @@ TYPED_TEST(ExplainTest, OnTheHost) {
 TYPED_TEST(ExplainTest, SaysWhatIsForced) {
   SmallCall<TypeParam> call(CUFLASH_DEVICE_CUDA);
   call.params.kernel = "scalar";
-  expect_line(this->text_of(call), "forced: scalar\n");
+  const std::string text = this->text_of(call);
+  expect_line(text, "forced: scalar\n");
+  expect_line(text, "  register_tiled   could: not tried, another kernel is forced\n");
+  expect_line(text, "  scalar           chosen: capacity head_dim 32, ");
 }
 
 // The text is written although the status is a refusal: that is when it is needed most.
@@ -79,6 +84,7 @@ TYPED_TEST(ExplainTest, ARefusalIsExplained) {
       "host";
   EXPECT_EQ(cuflashGetLastErrorMessage(), sentence);
   expect_line(text, "forced: host\n");
+  expect_line(text, "  register_tiled   could: not tried, another kernel is forced\n");
   expect_line(text, "  scalar           could: not tried, another kernel is forced\n");
   expect_line(text, sentence);
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Fault injection: every call that the library makes to the CUDA runtime fails once, in every entry point.
+// Fault injection: every call that the library makes to the CUDA runtime fails once, in every entry point, for every GPU
+// kernel.
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "calls.h"
 #include "fake_runtime.h"
@@ -12,9 +14,37 @@
 namespace cuflash::test {
 namespace {
 
-// head_dim 256: the backward kernels then need more shared memory than a kernel has by default, so that the call which
-// allows it is among the failing ones.
+// head_dim 256: kernels then need more shared memory than they have by default (the forward one of scalar does not), so
+// that the call which allows it is among the failing ones.
 constexpr Shape kLargeHeads = {.head_dim = 256, .head_dim_v = 256};
+
+// A way to serve a call, with the kernels that it launches.
+template <class Params>
+struct Path {
+  const char* kernel;
+  std::set<std::string> launches;
+  bool deterministic = false;
+
+  SmallCall<Params> call() const {
+    SmallCall<Params> result(CUFLASH_DEVICE_CUDA, kLargeHeads);
+    result.params.kernel = kernel;
+    if constexpr (std::is_same_v<Params, cuflashBackwardParams_t>) result.params.deterministic = deterministic;
+    return result;
+  }
+};
+
+template <class Params>
+std::vector<Path<Params>> paths() {
+  if constexpr (std::is_same_v<Params, cuflashForwardParams_t>) {
+    return {{"register_tiled", {"register_tiled fwd"}}, {"scalar", {"scalar fwd"}}};
+  } else {
+    return {
+        {"register_tiled", {"register_tiled bwd_delta", "register_tiled bwd", "register_tiled bwd_finish_dq"}},
+        {"register_tiled", {"register_tiled bwd_delta", "register_tiled bwd", "register_tiled bwd_dq"}, true},
+        {"scalar", {"scalar bwd_delta", "scalar bwd_dq", "scalar bwd_dkv"}},
+    };
+  }
+}
 
 template <class Params>
 struct EntryPoint {
@@ -40,10 +70,11 @@ std::vector<EntryPoint<Params>> entry_points() {
   };
 }
 
-// The message names the call that failed: device queries by the call, launches and what precedes them by the kernel.
-std::string expected_mention(const std::string& failed_call) {
-  return failed_call == "get_device" || failed_call == "get_attribute" ? "runtime::" + failed_call : "scalar ";
-}
+// The message is "WHAT failed: ERROR (NUMBER)". Device queries are named by the call, launches and what precedes them by
+// the name of the kernel.
+std::string failed_thing(const std::string& message) { return message.substr(0, message.find(" failed: ")); }
+
+bool is_device_query(const std::string& call) { return call == "get_device" || call == "get_attribute"; }
 
 template <class Params>
 class FaultTest : public ::testing::Test {
@@ -54,49 +85,69 @@ class FaultTest : public ::testing::Test {
 using BothParams = ::testing::Types<cuflashForwardParams_t, cuflashBackwardParams_t>;
 TYPED_TEST_SUITE(FaultTest, BothParams);
 
-TYPED_TEST(FaultTest, EveryRuntimeCallFailsInTurn) {
-  const SmallCall<TypeParam> call(CUFLASH_DEVICE_CUDA, kLargeHeads);
-  std::set<std::string> failed_calls;
-  for (const EntryPoint<TypeParam>& entry : entry_points<TypeParam>()) {
-    fake_runtime().reset();
-    ASSERT_EQ(entry.call(call), CUFLASH_STATUS_SUCCESS) << entry.name;
-    const int num_calls = fake_runtime().num_calls();
-    const size_t num_launches = fake_runtime().launches().size();
-    ASSERT_GE(num_calls, 5) << entry.name << ": the current device and its properties at least";
-    for (int n = 1; n <= num_calls; ++n) {
-      SCOPED_TRACE(std::string(entry.name) + ", runtime call " + std::to_string(n) + " fails");
-      fake_runtime().reset();
-      fake_runtime().fail_call(n, cudaErrorLaunchFailure);
-      ASSERT_EQ(entry.call(call), CUFLASH_STATUS_CUDA_ERROR);
-      const std::string failed = fake_runtime().failed_call(), message = cuflashGetLastErrorMessage();
-      failed_calls.insert(failed);
-      EXPECT_NE(message.find(expected_mention(failed)), std::string::npos) << message;
-      EXPECT_NE(message.find("cudaErrorLaunchFailure (719)"), std::string::npos) << message;
-      EXPECT_EQ(fake_runtime().num_calls(), n) << "the runtime was called after the failure";
-      EXPECT_TRUE(num_launches == 0 || fake_runtime().launches().size() < num_launches);
+// Every GPU kernel of the registry has a path here.
+TYPED_TEST(FaultTest, AllKernelsAreCovered) {
+  const std::vector<const char*> kernels = gpu_kernels<TypeParam>();
+  const std::set<std::string> listed(kernels.begin(), kernels.end());
+  std::set<std::string> covered;
+  for (const Path<TypeParam>& path : paths<TypeParam>()) covered.insert(path.kernel);
+  EXPECT_EQ(covered, listed);
+}
 
+TYPED_TEST(FaultTest, EveryRuntimeCallFailsInTurn) {
+  std::set<std::string> failed_calls;
+  for (const Path<TypeParam>& path : paths<TypeParam>()) {
+    const SmallCall<TypeParam> call = path.call();
+    std::set<std::string> failed_launches;
+    for (const EntryPoint<TypeParam>& entry : entry_points<TypeParam>()) {
       fake_runtime().reset();
-      EXPECT_EQ(entry.call(call), CUFLASH_STATUS_SUCCESS) << "a failure must not outlive its call";
-      EXPECT_EQ(fake_runtime().num_calls(), num_calls);
-      EXPECT_EQ(fake_runtime().launches().size(), num_launches);
+      ASSERT_EQ(entry.call(call), CUFLASH_STATUS_SUCCESS) << entry.name;
+      const int num_calls = fake_runtime().num_calls();
+      const size_t num_launches = fake_runtime().launches().size();
+      ASSERT_GE(num_calls, 5) << entry.name << ": the current device and its properties at least";
+      for (int n = 1; n <= num_calls; ++n) {
+        SCOPED_TRACE(std::string(path.kernel) + " " + entry.name + ", runtime call " + std::to_string(n) + " fails");
+        fake_runtime().reset();
+        fake_runtime().fail_call(n, cudaErrorLaunchFailure);
+        ASSERT_EQ(entry.call(call), CUFLASH_STATUS_CUDA_ERROR);
+        const std::string failed = fake_runtime().failed_call(), message = cuflashGetLastErrorMessage();
+        const std::string thing = failed_thing(message);
+        failed_calls.insert(failed);
+        if (failed == "launch") failed_launches.insert(thing);
+        const bool is_named =
+            is_device_query(failed) ? thing.rfind("runtime::" + failed + "(", 0) == 0 : path.launches.count(thing) == 1;
+        EXPECT_TRUE(is_named) << message;
+        EXPECT_EQ(message, thing + " failed: cudaErrorLaunchFailure (719)");
+        EXPECT_EQ(fake_runtime().num_calls(), n) << "the runtime was called after the failure";
+        EXPECT_TRUE(num_launches == 0 || fake_runtime().launches().size() < num_launches);
+
+        fake_runtime().reset();
+        EXPECT_EQ(entry.call(call), CUFLASH_STATUS_SUCCESS) << "a failure must not outlive its call";
+        EXPECT_EQ(fake_runtime().num_calls(), num_calls);
+        EXPECT_EQ(fake_runtime().launches().size(), num_launches);
+      }
     }
+    EXPECT_EQ(failed_launches, path.launches);
+    EXPECT_TRUE(call.outputs_untouched());
   }
-  std::set<std::string> all = {"get_device", "get_attribute", "launch", "load_kernel"};
-  if (std::is_same_v<TypeParam, cuflashBackwardParams_t>) all.insert("allow_dynamic_shared_memory");
+  const std::set<std::string> all = {
+      "get_device", "get_attribute", "allow_dynamic_shared_memory", "launch", "load_kernel"};
   EXPECT_EQ(failed_calls, all);
-  EXPECT_TRUE(call.outputs_untouched());
 }
 
 TYPED_TEST(FaultTest, AMissingDriverIsRecognisedAtEveryCall) {
-  const SmallCall<TypeParam> call(CUFLASH_DEVICE_CUDA, kLargeHeads);
-  for (const EntryPoint<TypeParam>& entry : entry_points<TypeParam>()) {
-    fake_runtime().reset();
-    ASSERT_EQ(entry.call(call), CUFLASH_STATUS_SUCCESS) << entry.name;
-    const int num_calls = fake_runtime().num_calls();
-    for (int n = 1; n <= num_calls; ++n) {
+  for (const Path<TypeParam>& path : paths<TypeParam>()) {
+    const SmallCall<TypeParam> call = path.call();
+    for (const EntryPoint<TypeParam>& entry : entry_points<TypeParam>()) {
       fake_runtime().reset();
-      fake_runtime().fail_call(n, cudaErrorNoDevice);
-      EXPECT_EQ(entry.call(call), CUFLASH_STATUS_NO_DEVICE) << entry.name << ", runtime call " << n;
+      ASSERT_EQ(entry.call(call), CUFLASH_STATUS_SUCCESS) << entry.name;
+      const int num_calls = fake_runtime().num_calls();
+      for (int n = 1; n <= num_calls; ++n) {
+        fake_runtime().reset();
+        fake_runtime().fail_call(n, cudaErrorNoDevice);
+        EXPECT_EQ(entry.call(call), CUFLASH_STATUS_NO_DEVICE)
+            << path.kernel << " " << entry.name << ", runtime call " << n;
+      }
     }
   }
 }

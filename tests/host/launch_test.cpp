@@ -40,8 +40,15 @@ void set_fake_addresses(Params* p) {
 
 // Runs a problem of fake addresses, with a workspace as large as it asks for.
 template <class Params>
-cuflashStatus_t run_unbacked(const Shape& shape, cuflashDataType_t dtype = CUFLASH_R_16F) {
+cuflashStatus_t run_unbacked(
+    const Shape& shape,
+    cuflashDataType_t dtype = CUFLASH_R_16F,
+    const char* kernel = nullptr,
+    bool deterministic = false
+) {
   Params p = shape_params<Params>(CUFLASH_DEVICE_CUDA, shape, dtype);
+  p.kernel = kernel;
+  if constexpr (std::is_same_v<Params, Backward>) p.deterministic = deterministic;
   set_fake_addresses(&p);
   size_t bytes = 0;
   if (const cuflashStatus_t status = Api<Params>::workspace_size(&p, &bytes); status != CUFLASH_STATUS_SUCCESS) {
@@ -89,7 +96,7 @@ TYPED_TEST(LaunchTest, PackedEntriesAreAtMostAllRows) {
   };
   const std::vector<unsigned> tight = launched(8);
   ASSERT_FALSE(tight.empty());
-  EXPECT_EQ(tight[0], 8u) << "2 entries, 4 heads, one block of 8 rows each";
+  EXPECT_EQ(tight[0], 8u) << "2 entries, 4 heads, one block of rows each";
   EXPECT_EQ(launched(INT32_MAX), tight);
   EXPECT_EQ(launched(1000), tight);
 }
@@ -111,11 +118,15 @@ TYPED_TEST(LaunchTest, GridsHoldAtEveryExtreme) {
       {3, 5, 1, 1 << 26, 1 << 20, 255, 1},
   };
   for (const Shape& s : shapes) {
-    const std::string what = "batch " + std::to_string(s.batch) + ", num_heads " + std::to_string(s.num_heads) +
-                             ", seqlen_q " + std::to_string(s.seqlen_q) + ", seqlen_k " + std::to_string(s.seqlen_k);
-    fake_runtime().reset();
-    ASSERT_EQ(run_unbacked<TypeParam>(s), CUFLASH_STATUS_SUCCESS) << what << ": " << cuflashGetLastErrorMessage();
-    expect_valid_launches(what);
+    for (const char* kernel : gpu_kernels<TypeParam>()) {
+      const std::string what = std::string(kernel) + ", batch " + std::to_string(s.batch) + ", num_heads " +
+                               std::to_string(s.num_heads) + ", seqlen_q " + std::to_string(s.seqlen_q) +
+                               ", seqlen_k " + std::to_string(s.seqlen_k);
+      fake_runtime().reset();
+      ASSERT_EQ(run_unbacked<TypeParam>(s, CUFLASH_R_16F, kernel), CUFLASH_STATUS_SUCCESS)
+          << what << ": " << cuflashGetLastErrorMessage();
+      expect_valid_launches(what);
+    }
   }
 }
 
@@ -187,14 +198,18 @@ TYPED_TEST(LaunchTest, BoundsMayExceedAGrid) {
   p.cu_seqlens_q = p.cu_seqlens_k = cu_seqlens;
   p.total_q = p.total_k = 1 << 20;
   set_fake_addresses(&p);
-  size_t bytes = 0;
-  ASSERT_EQ(Api<TypeParam>::workspace_size(&p, &bytes), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
-  ASSERT_EQ(
-      Api<TypeParam>::run(&p, reinterpret_cast<void*>(uintptr_t{1} << 58), bytes, nullptr), CUFLASH_STATUS_SUCCESS
-  ) << cuflashGetLastErrorMessage();
-  ASSERT_FALSE(fake_runtime().launches().empty());
-  for (const LaunchRecord& launch : fake_runtime().launches()) {
-    EXPECT_EQ(launch.grid.x, static_cast<unsigned>(INT32_MAX));
+  for (const char* kernel : gpu_kernels<TypeParam>()) {
+    fake_runtime().reset();
+    p.kernel = kernel;
+    size_t bytes = 0;
+    ASSERT_EQ(Api<TypeParam>::workspace_size(&p, &bytes), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
+    ASSERT_EQ(
+        Api<TypeParam>::run(&p, reinterpret_cast<void*>(uintptr_t{1} << 58), bytes, nullptr), CUFLASH_STATUS_SUCCESS
+    ) << cuflashGetLastErrorMessage();
+    ASSERT_FALSE(fake_runtime().launches().empty());
+    for (const LaunchRecord& launch : fake_runtime().launches()) {
+      EXPECT_EQ(launch.grid.x, static_cast<unsigned>(INT32_MAX)) << kernel;
+    }
   }
 }
 
@@ -224,35 +239,70 @@ TYPED_TEST(LaunchTest, EmptyProblemsLaunchNothingAndNeedNoDevice) {
   }
 }
 
-TYPED_TEST(LaunchTest, PreloadLoadsWhatRunLaunches) {
-  for (const cuflashDataType_t dtype : {CUFLASH_R_32F, CUFLASH_R_16F, CUFLASH_R_16BF}) {
-    for (const int32_t head_dim : {1, 32, 33, 64, 65, 128, 129, 256}) {
-      const Shape shape = {2, 4, 2, 5, 7, head_dim, head_dim};
-      fake_runtime().reset();
-      ASSERT_EQ(run_unbacked<TypeParam>(shape, dtype), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
-      std::set<const void*> launched;
-      for (const LaunchRecord& launch : fake_runtime().launches()) launched.insert(launch.kernel);
+constexpr cuflashDataType_t kDTypes[] = {CUFLASH_R_32F, CUFLASH_R_16F, CUFLASH_R_16BF};
 
-      fake_runtime().reset();
-      const TypeParam p = shape_params<TypeParam>(CUFLASH_DEVICE_CUDA, shape, dtype);
-      ASSERT_EQ(Api<TypeParam>::preload(&p), CUFLASH_STATUS_SUCCESS);
-      const auto loaded = fake_runtime().loaded_kernels();
-      EXPECT_TRUE(fake_runtime().launches().empty());
-      EXPECT_EQ(std::set<const void*>(loaded.begin(), loaded.end()), launched) << "head_dim " << head_dim;
+// The kernels that a small problem launches, in order.
+template <class Params>
+std::vector<const void*> launched_kernels(
+    int32_t head_dim, cuflashDataType_t dtype, const char* kernel, bool deterministic = false
+) {
+  fake_runtime().reset();
+  EXPECT_EQ(
+      run_unbacked<Params>({2, 4, 2, 5, 7, head_dim, head_dim}, dtype, kernel, deterministic), CUFLASH_STATUS_SUCCESS
+  ) << cuflashGetLastErrorMessage();
+  std::vector<const void*> kernels;
+  for (const LaunchRecord& launch : fake_runtime().launches()) kernels.push_back(launch.kernel);
+  return kernels;
+}
+
+TYPED_TEST(LaunchTest, PreloadLoadsWhatRunLaunches) {
+  for (const char* kernel : gpu_kernels<TypeParam>()) {
+    for (const bool deterministic : {false, true}) {
+      for (const cuflashDataType_t dtype : kDTypes) {
+        for (const int32_t head_dim : {1, 32, 33, 64, 65, 128, 129, 256}) {
+          const auto launched = launched_kernels<TypeParam>(head_dim, dtype, kernel, deterministic);
+          fake_runtime().reset();
+          auto p = shape_params<TypeParam>(CUFLASH_DEVICE_CUDA, {2, 4, 2, 5, 7, head_dim, head_dim}, dtype);
+          p.kernel = kernel;
+          if constexpr (std::is_same_v<TypeParam, Backward>) p.deterministic = deterministic;
+          ASSERT_EQ(Api<TypeParam>::preload(&p), CUFLASH_STATUS_SUCCESS);
+          const auto loaded = fake_runtime().loaded_kernels();
+          EXPECT_TRUE(fake_runtime().launches().empty());
+          EXPECT_EQ(std::set(loaded.begin(), loaded.end()), std::set(launched.begin(), launched.end()))
+              << kernel << ", head_dim " << head_dim;
+        }
+      }
     }
   }
 }
 
-TYPED_TEST(LaunchTest, DTypesAndCapacitiesHaveKernelsOfTheirOwn) {
+// The same without that of delta, the first one of a backward pass: rooms, dtypes and capacities may share it.
+template <class Params>
+std::vector<const void*> main_kernels(int32_t head_dim, cuflashDataType_t dtype, const char* kernel) {
+  std::vector<const void*> kernels = launched_kernels<Params>(head_dim, dtype, kernel);
+  if (std::is_same_v<Params, Backward>) kernels.erase(kernels.begin());
+  EXPECT_FALSE(kernels.empty());
+  return kernels;
+}
+
+TYPED_TEST(LaunchTest, ScalarHasKernelsForEveryDTypeAndCapacity) {
   std::set<const void*> kernels;
-  for (const cuflashDataType_t dtype : {CUFLASH_R_32F, CUFLASH_R_16F, CUFLASH_R_16BF}) {
+  for (const cuflashDataType_t dtype : kDTypes) {
     for (const int32_t head_dim : {32, 64, 128, 256}) {
-      fake_runtime().reset();
-      ASSERT_EQ(run_unbacked<TypeParam>({2, 4, 2, 5, 7, head_dim, head_dim}, dtype), CUFLASH_STATUS_SUCCESS);
-      for (const LaunchRecord& launch : fake_runtime().launches()) {
-        EXPECT_TRUE(kernels.insert(launch.kernel).second) << "dtype " << dtype << ", head_dim " << head_dim;
+      for (const void* kernel : main_kernels<TypeParam>(head_dim, dtype, "scalar")) {
+        EXPECT_TRUE(kernels.insert(kernel).second) << "dtype " << dtype << ", head_dim " << head_dim;
       }
     }
+  }
+}
+
+TYPED_TEST(LaunchTest, RegisterTiledHasKernelsForEveryCapacityThatServeAllDTypes) {
+  std::set<const void*> kernels;
+  for (const int32_t head_dim : {32, 64, 128, 256}) {
+    const auto of_fp32 = main_kernels<TypeParam>(head_dim, CUFLASH_R_32F, "register_tiled");
+    for (const void* kernel : of_fp32) EXPECT_TRUE(kernels.insert(kernel).second) << "head_dim " << head_dim;
+    EXPECT_EQ(main_kernels<TypeParam>(head_dim, CUFLASH_R_16F, "register_tiled"), of_fp32);
+    EXPECT_EQ(main_kernels<TypeParam>(head_dim, CUFLASH_R_16BF, "register_tiled"), of_fp32);
   }
 }
 
@@ -279,15 +329,21 @@ TYPED_TEST(LaunchTest, TheCurrentDeviceDecides) {
 
 // All gradients are always written: without queries the key gradients are zeros, without keys dq is.
 TEST(BackwardLaunchTest, GradientsOfAnEmptySideAreWritten) {
-  fake_runtime().reset();
-  ASSERT_EQ(run_unbacked<Backward>({.seqlen_q = 0}), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
-  expect_valid_launches("no queries: dk and dv");
-  fake_runtime().reset();
-  ASSERT_EQ(run_unbacked<Backward>({.seqlen_k = 0}), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
-  expect_valid_launches("no keys: dq");
-  fake_runtime().reset();
-  ASSERT_EQ(run_unbacked<Backward>({.num_heads = 0, .num_heads_k = 2}), CUFLASH_STATUS_SUCCESS);
-  expect_valid_launches("no query heads: dk and dv");
+  for (const char* kernel : gpu_kernels<Backward>()) {
+    for (const bool deterministic : {false, true}) {
+      const auto expect_launches = [&](const Shape& shape, size_t count, const std::string& what) {
+        SCOPED_TRACE(std::string(kernel) + (deterministic ? ", deterministic" : ""));
+        fake_runtime().reset();
+        ASSERT_EQ(run_unbacked<Backward>(shape, CUFLASH_R_16F, kernel, deterministic), CUFLASH_STATUS_SUCCESS)
+            << cuflashGetLastErrorMessage();
+        expect_valid_launches(what);
+        EXPECT_EQ(fake_runtime().launches().size(), count) << what;
+      };
+      expect_launches({.seqlen_q = 0}, 1, "no queries: dk and dv");
+      expect_launches({.seqlen_k = 0}, 2, "no keys: delta and dq");
+      expect_launches({.num_heads = 0, .num_heads_k = 2}, 1, "no query heads: dk and dv");
+    }
+  }
 }
 
 TEST(BackwardLaunchTest, OnTheHostToo) {
@@ -304,9 +360,12 @@ TEST(BackwardLaunchTest, OnTheHostToo) {
 
 // Rows without a key get zeros and -inf: the launch must happen.
 TEST(ForwardLaunchTest, WithoutKeysTheOutputIsWritten) {
-  fake_runtime().reset();
-  ASSERT_EQ(run_unbacked<Forward>({.seqlen_k = 0}), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
-  expect_valid_launches("no keys");
+  for (const char* kernel : gpu_kernels<Forward>()) {
+    fake_runtime().reset();
+    ASSERT_EQ(run_unbacked<Forward>({.seqlen_k = 0}, CUFLASH_R_16F, kernel), CUFLASH_STATUS_SUCCESS)
+        << cuflashGetLastErrorMessage();
+    expect_valid_launches("no keys");
+  }
 }
 
 }  // namespace

@@ -35,6 +35,28 @@ TEST(TileCoordTest, EveryTileIsVisitedOnce) {
   }
 }
 
+// Block 0 of every head comes first, then block 1, and within a block the heads of entry 0, then those of entry 1.
+TEST(TileCoordTest, ByBlockEveryTileIsVisitedOnceInOrder) {
+  for (const int32_t batch : {1, 2, 5}) {
+    for (const int32_t heads : {1, 3, 8}) {
+      for (const int32_t blocks : {1, 2, 7}) {
+        int64_t tile = 0;
+        for (int32_t block = 0; block < blocks; ++block) {
+          for (int32_t entry = 0; entry < batch; ++entry) {
+            for (int32_t head = 0; head < heads; ++head, ++tile) {
+              const TileCoord at = tile_coord_by_block(tile, batch, heads);
+              ASSERT_EQ(at.batch, entry) << "tile " << tile;
+              ASSERT_EQ(at.head, head) << "tile " << tile;
+              ASSERT_EQ(at.block, block) << "tile " << tile;
+            }
+          }
+        }
+        ASSERT_EQ(tile, num_tiles(batch, heads, blocks));
+      }
+    }
+  }
+}
+
 TEST(TileCoordTest, BlocksOfAHeadAreNeighbours) {
   const TileCoord first = tile_coord(21, 3, 7), last = tile_coord(27, 3, 7);
   EXPECT_EQ(first.head, last.head);
@@ -50,6 +72,10 @@ TEST(TileCoordTest, IndicesAreSixtyFourBits) {
   EXPECT_EQ(at.batch, kMax - 1);
   EXPECT_EQ(at.head, 1);
   EXPECT_EQ(at.block, (1 << 20) - 1);
+  const TileCoord by_block = tile_coord_by_block(last, kMax, 2);
+  EXPECT_EQ(by_block.batch, kMax - 1);
+  EXPECT_EQ(by_block.head, 1);
+  EXPECT_EQ(by_block.block, (1 << 20) - 1);
 }
 
 TEST(CeilDivTest, CoversAndDoesNotOverflow) {

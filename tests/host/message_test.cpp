@@ -64,7 +64,7 @@ TEST(MessageTest, AreSentencesWithFieldValueAndRule) {
       {[](Forward& p) { p.seqused_q = reinterpret_cast<const int32_t*>(uintptr_t{0x1002}); },
        "seqused_q (0x1002) must be aligned to 4 bytes"},
       {[](Forward& p) { p.sinks = kSlopes; }, "sinks is not supported yet: it must be 0"},
-      {[](Forward& p) { p.kernel = "fastest"; }, "kernel (\"fastest\") must be one of: scalar host"},
+      {[](Forward& p) { p.kernel = "fastest"; }, "kernel (\"fastest\") must be one of: register_tiled scalar host"},
       {[](Forward& p) { p.reserved0 = 1; }, "reserved0 (1) must be 0"},
       {[](Forward& p) { p.q.data = nullptr; }, "q.data must not be NULL"},
       {[](Forward& p) { p.k.data = reinterpret_cast<const void*>(uintptr_t{0x1001}); },

@@ -101,7 +101,36 @@ TYPED_TEST(SelectionTest, ARefusalListsEveryFamilyWithItsReason) {
   for (const KernelFamily<TypeParam>* family : families<TypeParam>()) {
     EXPECT_NE(message.find(std::string(family->name) + ": device "), std::string::npos) << message;
   }
-  EXPECT_NE(message.find("scalar: device sm (60) is older than this kernel needs"), std::string::npos) << message;
+  EXPECT_NE(message.find("; scalar: device sm (60) is older than this kernel needs"), std::string::npos) << message;
+}
+
+// Tiles are chosen by the shared memory of the GPU; where none fits, the next kernel serves, and a forced one says why.
+TEST(SharedMemoryTest, WhereNoTileFitsTheNextKernelServes) {
+  const auto plain = dispatch_variants<cuflashForwardParams_t>().front();
+  for (const int32_t sm : {75, 86, 89, 120}) {
+    for (const int32_t head_dim : {128, 129, 256}) {
+      const auto problem = dispatch_problem<ForwardProblem>(CUFLASH_DEVICE_CUDA, CUFLASH_R_16F, head_dim, plain);
+      EXPECT_STREQ(first_that_accepts(problem, gpu(sm)), head_dim <= 128 ? "register_tiled" : "scalar")
+          << "sm_" << sm << ", head_dim " << head_dim;
+    }
+  }
+  Device small = gpu(90);
+  small.max_shared_bytes = 99 * 1024;
+  const Variant<cuflashForwardParams_t> wide_v = {"wide v", [](cuflashForwardParams_t& p) { p.head_dim_v = 192; }};
+  auto problem = dispatch_problem<ForwardProblem>(CUFLASH_DEVICE_CUDA, CUFLASH_R_16F, 64, wide_v);
+  problem.kernel = "register_tiled";
+  Selection<ForwardProblem> selection;
+  EXPECT_EQ(select(problem, small, &selection).code(), CUFLASH_STATUS_NOT_SUPPORTED);
+  EXPECT_STREQ(
+      cuflashGetLastErrorMessage(),
+      "forced kernel register_tiled cannot serve this call: head_dim (192) needs tiles that do not fit into this GPU's "
+      "shared memory"
+  );
+  problem.kernel = nullptr;
+  ASSERT_TRUE(select(problem, small, &selection).ok());
+  EXPECT_STREQ(selection.family->name, "scalar");
+  ASSERT_TRUE(select(problem, gpu(90), &selection).ok());
+  EXPECT_STREQ(selection.family->name, "register_tiled");
 }
 
 // A family of any support, to ask consider() about.

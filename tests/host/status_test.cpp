@@ -111,7 +111,7 @@ TEST_F(StatusTest, NoCodeForTheDeviceNamesTheBuild) {
     ASSERT_EQ(call.run(), CUFLASH_STATUS_SUCCESS);
     fake_runtime().fail_call(fake_runtime().num_calls(), error);
     EXPECT_EQ(call.run(), CUFLASH_STATUS_NOT_SUPPORTED);
-    const std::string expected = std::string("kernel scalar fwd has no code for this device (") +
+    const std::string expected = std::string("kernel register_tiled fwd has no code for this device (") +
                                  runtime::error_name(error) + ", " + std::to_string(error) +
                                  "); this library is: " + cuflashGetBuildInfo();
     EXPECT_EQ(last_message(), expected);
@@ -123,7 +123,7 @@ TEST_F(StatusTest, OtherErrorsAreNamed) {
   ASSERT_EQ(call.run(), CUFLASH_STATUS_SUCCESS);
   fake_runtime().fail_call(fake_runtime().num_calls(), cudaErrorIllegalAddress);
   EXPECT_EQ(call.run(), CUFLASH_STATUS_CUDA_ERROR);
-  EXPECT_EQ(last_message(), "scalar fwd failed: cudaErrorIllegalAddress (700)");
+  EXPECT_EQ(last_message(), "register_tiled fwd failed: cudaErrorIllegalAddress (700)");
 }
 
 TEST_F(StatusTest, KernelInfoChecksItsArguments) {

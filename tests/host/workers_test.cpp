@@ -139,7 +139,8 @@ struct Tensors {
         dlse.data(),
         {dq.data(), 0, 20, 5},
         {dk.data(), 0, 10, 5},
-        {dv.data(), 0, 14, 7}};
+        {dv.data(), 0, 14, 7},
+        false};
     EXPECT_TRUE(host::backward<float>(backward, workers).ok());
   }
 };

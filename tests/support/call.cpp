@@ -115,6 +115,12 @@ std::vector<std::byte> Execution::read() {
   return image;
 }
 
+void Execution::read(Buffer buffer, std::vector<std::byte>* content) {
+  content->resize(scenario_.geometry.segment(buffer).bytes);
+  if (!content->empty()) memory_.read(content->data(), addresses_[static_cast<size_t>(buffer)], content->size());
+  memory_.finish();
+}
+
 std::string Execution::check_workspace() {
   if (placement_ == Placement::kExact) return "";
   std::vector<std::byte> before(kRedZoneBytes), after(kRedZoneBytes);

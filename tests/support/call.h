@@ -57,6 +57,9 @@ class Execution {
   // The image as it is now; waits for the calls before.
   std::vector<std::byte> read();
 
+  // The same for one buffer.
+  void read(Buffer buffer, std::vector<std::byte>* content);
+
   // Empty, or how the workspace's red zones changed; waits.
   std::string check_workspace();
 

@@ -34,10 +34,22 @@ constexpr Name<Distribution> kDistributionNames[] = {
     {Distribution::kHuge, "huge"},
     {Distribution::kLowLse, "low_lse"},
     {Distribution::kOneHuge, "one_huge"},
+    {Distribution::kLastHuge, "last_huge"},
+    {Distribution::kRising, "rising"},
+    {Distribution::kFalling, "falling"},
+    {Distribution::kAlternating, "alternating"},
+    {Distribution::kTies, "ties"},
     {Distribution::kEqual, "equal"},
+    {Distribution::kEqualHuge, "equal_huge"},
+    {Distribution::kBalanced, "balanced"},
     {Distribution::kDenormal, "denormal"},
     {Distribution::kZero, "zero"},
-    {Distribution::kPositive, "positive"}};
+    {Distribution::kPositive, "positive"},
+    {Distribution::kThousand, "thousand"},
+    {Distribution::kBigValues, "big_values"},
+    {Distribution::kSmallValues, "small_values"},
+    {Distribution::kTinyGradients, "tiny_gradients"},
+    {Distribution::kCancelling, "cancelling"}};
 
 constexpr std::span<const Name<Op>> names_of(Op) { return kOpNames; }
 constexpr std::span<const Name<DType>> names_of(DType) { return kDTypeNames; }

@@ -27,15 +27,27 @@ enum class Layout {
 };
 
 enum class Distribution {
-  kNormal,    // N(0, 1)
-  kLarge,     // scores near 1e4 or -1e4, exact in fp32, that differ by a few units: every key counts
-  kHuge,      // scores to 1e4 in magnitude, exact in fp32 but for the scale, and far apart
-  kLowLse,    // all scores far below -88.7, where exp underflows in fp32
-  kOneHuge,   // one key of each head dominates all others
-  kEqual,     // all keys equal: all weights equal
-  kDenormal,  // q and v subnormal in the dtype
-  kZero,      // q = 0
-  kPositive   // uniform in [0, 1): every product has the same sign
+  kNormal,         // N(0, 1)
+  kLarge,          // scores near 1e4 or -1e4, exact in fp32, that differ by a few units: every key counts
+  kHuge,           // scores to 1e4 in magnitude, exact in fp32 but for the scale, and far apart
+  kLowLse,         // all scores far below -88.7, where exp underflows in fp32
+  kOneHuge,        // key 1 of each head dominates all others
+  kLastHuge,       // the last key of each entry does
+  kRising,         // each key's score is about 3 above that of the key before: the running maximum never rests
+  kFalling,        // 3 below: the first keys alone count
+  kAlternating,    // scores near -200 for 32 keys, near +200 for the next 32, and so on
+  kTies,           // every third score is 200, the others -200: the maximum is reached many times
+  kEqual,          // all keys equal: all weights equal
+  kEqualHuge,      // all scores equal and 1e4
+  kBalanced,       // scores of standard deviation 1 whatever the scale: tiny inputs with a huge scale, or the reverse
+  kDenormal,       // q and v subnormal in the dtype
+  kZero,           // q = 0
+  kPositive,       // uniform in [0, 1): every product has the same sign
+  kThousand,       // all inputs times 1000
+  kBigValues,      // v near 1e30 (fp16: 1e3)
+  kSmallValues,    // v near 1e-30 (fp16: 2^-12)
+  kTinyGradients,  // dout subnormal in the dtype
+  kCancelling      // v near +256 and -256 in turn
 };
 
 struct Case {

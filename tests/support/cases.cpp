@@ -2,7 +2,6 @@
 #include "cases.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "random.h"
 
@@ -18,9 +17,10 @@ struct LengthPair {
 };
 
 // Around the tile sizes of kernels (32, 64, 128), far from them, and unequal in both directions.
-constexpr LengthPair kLengths[] = {{1, 1},     {2, 2},   {31, 31}, {32, 32},   {33, 33},   {1, 97},    {97, 1},
-                                   {97, 97},   {64, 64}, {63, 65}, {113, 203}, {203, 113}, {127, 128}, {128, 127},
-                                   {129, 129}, {799, 3}, {3, 799}, {193, 193}, {239, 1},   {257, 257}, {1023, 1024}};
+constexpr LengthPair kLengths[] = {{1, 1},     {2, 2},     {31, 31},   {32, 32},   {33, 33},    {1, 97},
+                                   {97, 1},    {97, 97},   {64, 64},   {63, 63},   {65, 65},    {63, 65},
+                                   {113, 203}, {203, 113}, {127, 128}, {128, 127}, {129, 129},  {799, 3},
+                                   {3, 799},   {193, 193}, {239, 1},   {257, 257}, {1023, 1024}};
 
 struct MaskChoice {
   Mask mask;
@@ -115,10 +115,17 @@ void draw_data(Random& random, Case* c) {
       Distribution::kHuge,
       Distribution::kLowLse,
       Distribution::kOneHuge,
+      Distribution::kLastHuge,
+      Distribution::kRising,
+      Distribution::kAlternating,
+      Distribution::kTies,
       Distribution::kEqual,
+      Distribution::kEqualHuge,
+      Distribution::kBalanced,
       Distribution::kDenormal,
       Distribution::kZero,
-      Distribution::kPositive};
+      Distribution::kPositive,
+      Distribution::kCancelling};
   if (random.chance(20)) c->distribution = random.pick(kRare);
   c->geometry_seed = static_cast<uint32_t>(random.below(1 << 20));
   c->data_seed = static_cast<uint32_t>(random.below(1 << 20));
@@ -133,9 +140,8 @@ std::vector<Case> grid_cases(Op op, DType dtype, int32_t rounds) {
     for (const int32_t head_dim : kHeadDims) {
       for (const MaskChoice& mask : kMasks) {
         for (int32_t i = 0; i < kLengthsPerMask; ++i, ++turn) {
-          // 132 turns a head_dim row is no multiple of the 21 length pairs: rows start at different pairs.
-          const auto lengths_turn = turn + turn / static_cast<int64_t>(std::size(kLengths));
-          const LengthPair& lengths = in_turn(kLengths, lengths_turn);
+          // The number of pairs, 23, is prime: head dims, 36 turns each, start at different pairs.
+          const LengthPair& lengths = in_turn(kLengths, turn);
           const HeadsChoice& heads = in_turn(kHeads, turn + turn / 7 + round);
           Case c;
           c.op = op;

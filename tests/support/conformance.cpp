@@ -128,6 +128,13 @@ std::string check_kernel(const Prepared& prepared, const char* kernel, bool* acc
   return wrong.empty() ? "" : wrong + repro(scenario.c, kernel);
 }
 
+bool accepts(const Scenario& scenario, const char* kernel) {
+  // A size query looks at addresses only for their alignment.
+  const Addresses addresses = addresses_in(scenario.geometry, const_cast<std::byte*>(scenario.image.data()));
+  size_t bytes = 0;
+  return Call(scenario, addresses, target().device(), kernel).workspace_size(&bytes) == CUFLASH_STATUS_SUCCESS;
+}
+
 std::vector<std::byte> run_kernel(const Scenario& scenario, const char* kernel) {
   const std::unique_ptr<Memory> memory = target().open();
   Execution execution(scenario, kernel, *memory);

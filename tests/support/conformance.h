@@ -38,6 +38,9 @@ std::string check_kernel(
     const Prepared& prepared, const char* kernel, bool* accepted, Placement placement = Placement::kGuarded
 );
 
+// Whether the kernel serves such a case; runs nothing.
+bool accepts(const Scenario& scenario, const char* kernel);
+
 // The bytes of the results of one kernel, for comparisons bit by bit; everything else is as in the scenario. Throws if
 // the call fails.
 std::vector<std::byte> run_kernel(const Scenario& scenario, const char* kernel);

@@ -25,6 +25,8 @@
 //             and g = 1 - tanh^2 is off by 4 u + (2 g dx / c + (dx / c)^2).
 //   rounding of the weights w that multiply rows a:  kSpread t sqrt(sum w^2 |a|^2) + h sum |a|,
 //             random signs again; h is half the smallest subnormal number of the dtype.
+//   atomics   fp32 additions to global memory treat subnormal numbers as 0 (PTX ISA, red.add.f32): 2^-126 per addition, of
+//             which a dq that is not deterministic has at most one per visible key.
 //   rounding of the result r:  t |r| + h
 //
 // |v|, |o|, |r| of a row are its largest elements. All of this is evaluated in fp64 with the exact weights.
@@ -39,6 +41,7 @@ namespace cuflash::test {
 
 inline constexpr double kUnit = 0x1p-24;
 inline constexpr double kSpread = 2.0;
+inline constexpr double kFlushedByAtomics = 0x1p-126;
 
 inline double sum_spread(int64_t terms) { return kSpread * std::sqrt(static_cast<double>(terms)); }
 

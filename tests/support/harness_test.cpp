@@ -83,8 +83,8 @@ TEST(CasesTest, GridHasEveryHeadDimWithEveryMaskAndEveryLength) {
   }
   EXPECT_EQ(cases.size(), 792u);
   EXPECT_EQ(masks.size(), 22u * 5u);  // two of the six masks are windows with the same alignment
-  EXPECT_EQ(lengths.size(), 21u);
-  EXPECT_EQ(lengths_and_masks.size(), 21u * 3u);
+  EXPECT_EQ(lengths.size(), 23u);
+  EXPECT_EQ(lengths_and_masks.size(), 23u * 3u);
   EXPECT_EQ(dims_and_groups.size(), 22u * 3u);
 }
 
@@ -131,7 +131,14 @@ TEST(CasesTest, FiveHundredRandomCasesReachEverything) {
         "dist=huge",
         "dist=low_lse",
         "dist=one_huge",
+        "dist=last_huge",
+        "dist=rising",
+        "dist=alternating",
+        "dist=ties",
         "dist=equal",
+        "dist=equal_huge",
+        "dist=balanced",
+        "dist=cancelling",
         "dist=denormal",
         "dist=zero",
         "dist=positive",

@@ -105,6 +105,7 @@ class BackwardGroup {
       );
       add_floors(h, i, j, {exact, dp[j], delta, dlse, ds}, &floor_dq);
     }
+    if (!c_.deterministic) floor_dq.add_error(kFlushedByAtomics * static_cast<double>(visible.size()));
     const int64_t row = expected_row(scenario_.geometry.q, c_.heads, entry_, h.head, i);
     finish_row(c_.dtype, scenario_.scale(), &dq, plain_dq, floor_dq, &reference_.dq, row);
   }

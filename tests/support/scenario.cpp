@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "distribution.h"
 #include "random.h"
 
 namespace cuflash::test {
@@ -27,39 +28,17 @@ bool is_output(const Case& c, Buffer buffer) {
   }
 }
 
-// Values of q and k are shaped by the distribution so that the scores, not the elements, have the wanted size.
-struct Shape {
-  float factor_q = 1.0f;
-  float factor_k = 1.0f;
-  float factor_v = 1.0f;
-};
-
-Shape shape_of(const Case& c, float scale) {
-  switch (c.distribution) {
-    case Distribution::kHuge: {
-      // q . k has standard deviation sqrt(head_dim); three of them make a score of 1e4.
-      const float wanted = 1e4f / 3.0f / (std::fabs(scale) * std::sqrt(static_cast<float>(c.head_dim)));
-      const float factor = std::sqrt(wanted);
-      return {factor, factor, 1.0f};
-    }
-    case Distribution::kDenormal:
-      return c.dtype == DType::kFp16 ? Shape{0x1p-20f, 1.0f, 0x1p-20f} : Shape{0x1p-130f, 1.0f, 0x1p-130f};
-    case Distribution::kZero: return {0.0f, 1.0f, 1.0f};
-    default: return {};
-  }
-}
-
 class Filler {
  public:
-  explicit Filler(Scenario* scenario) : s_(*scenario), c_(scenario->c), shape_(shape_of(c_, scenario->scale())) {}
+  explicit Filler(Scenario* scenario) : s_(*scenario), c_(scenario->c), values_(c_, scenario->scale()) {}
 
   void fill_all() {
     const Geometry& g = s_.geometry;
-    fill_rows(g.tensor_q, g.q, 1, [&](Random& r, int32_t, int32_t e) { return query(r, e); });
-    fill_rows(g.tensor_k, g.k, 2, [&](Random& r, int32_t row, int32_t e) { return key(r, row, e); });
-    fill_rows(g.tensor_v, g.k, 3, [&](Random& r, int32_t, int32_t) { return shape_.factor_v * draw(r); });
+    fill_rows(g.tensor_q, g.q, 1, [&](Random& r, const Place& at) { return values_.query(r, at); });
+    fill_rows(g.tensor_k, g.k, 2, [&](Random& r, const Place& at) { return values_.key(r, at); });
+    fill_rows(g.tensor_v, g.k, 3, [&](Random& r, const Place& at) { return values_.value(r, at); });
     if (c_.op == Op::kBackward) {
-      fill_rows(g.tensor_dout, g.q, 4, [&](Random& r, int32_t, int32_t) { return r.normal(); });
+      fill_rows(g.tensor_dout, g.q, 4, [&](Random& r, const Place&) { return values_.dout(r); });
     }
     if (float* dlse = s_.floats(Buffer::kDlse)) fill_dlse(dlse);
     if (float* slopes = s_.floats(Buffer::kAlibi)) fill_slopes(slopes);
@@ -70,43 +49,6 @@ class Filler {
   }
 
  private:
-  float draw(Random& random) const {
-    return c_.distribution == Distribution::kPositive ? static_cast<float>(random.uniform()) : random.normal();
-  }
-
-  // kLarge: the first elements alone give every score of a row about +-1e4, the others differences of a few units.
-  // Every product is a multiple of 1/16 and every sum of them below 2^20, so that fp32 holds both exactly.
-  float large(Random& random, int32_t element, bool signed_first) const {
-    if (element > 0) return std::round(4.0f * random.normal()) / 4.0f;
-    const float size = std::exp2(std::round(std::log2(1e4f / std::fabs(s_.scale())) / 2.0f));
-    return signed_first && random.chance(50) ? -size : size;
-  }
-
-  float query(Random& random, int32_t element) const {
-    if (c_.distribution == Distribution::kLarge) return large(random, element, true);
-    if (c_.distribution == Distribution::kLowLse || c_.distribution == Distribution::kOneHuge) {
-      if (element == 0) return steep();
-    }
-    return shaped(shape_.factor_q, random);
-  }
-
-  // kLowLse: the first element alone gives every score -200. kOneHuge: it gives key 1 of each head +200.
-  float key(Random& random, int32_t row, int32_t element) const {
-    if (c_.distribution == Distribution::kLowLse && element == 0) return -steep();
-    if (c_.distribution == Distribution::kOneHuge && element == 0) return row == 1 ? steep() : 0.0f;
-    if (c_.distribution == Distribution::kEqual) return 4.0f / static_cast<float>(1 + element % 7);
-    if (c_.distribution == Distribution::kLarge) return large(random, element, false);
-    return shaped(shape_.factor_k, random);
-  }
-
-  // kHuge: integers, whose products and sums fp32 holds exactly.
-  float shaped(float factor, Random& random) const {
-    const float value = factor * draw(random);
-    return c_.distribution == Distribution::kHuge ? std::round(value) : value;
-  }
-
-  float steep() const { return std::sqrt(200.0f / std::fabs(s_.scale())); }
-
   template <class Value>
   void fill_rows(const View& view, const Side& side, uint64_t stream, Value value) {
     for (size_t entry = 0; entry < side.entries.size(); ++entry) {
@@ -121,7 +63,7 @@ class Filler {
           );
           std::byte* data = s_.data(view, rows.batch, rows.first + row, head);
           for (int32_t e = 0; e < view.dim; ++e) {
-            store(c_.dtype, data + static_cast<size_t>(e) * size_of(c_.dtype), value(random, row, e));
+            store(c_.dtype, data + static_cast<size_t>(e) * size_of(c_.dtype), value(random, {row, rows.length, e}));
           }
         }
       }
@@ -157,7 +99,7 @@ class Filler {
 
   Scenario& s_;
   const Case& c_;
-  Shape shape_;
+  Values values_;
 };
 
 template <class T>

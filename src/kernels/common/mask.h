@@ -43,4 +43,39 @@ CUFLASH_HD Range visible_rows_of_keys(const Attention& a, const Sequence& s, int
   return clamp_range(key_begin - s.offset - a.window_right, key_end - 1 - s.offset + a.window_left + 1, s.q.length);
 }
 
+// The mask of a tile in the tile's own coordinates: its row r sees its columns c from begin + r up to end + r and below
+// columns. 32 bits are enough: what is further away than kFar from every tile is as good as at kFar.
+struct TileMask {
+  static constexpr int32_t kFar = 1 << 30;
+  int32_t begin;
+  int32_t end;  // exclusive
+  int32_t columns;
+
+  CUFLASH_HD bool sees(int32_t r, int32_t c) const { return c >= begin + r && c < end + r && c < columns; }
+  // Whether the first `rows` rows all see the first `cols` columns: such a tile needs no mask.
+  CUFLASH_HD bool hides_nothing(int32_t rows, int32_t cols) const {
+    return begin + rows - 1 <= 0 && cols <= end && cols <= columns;
+  }
+};
+
+CUFLASH_HD TileMask tile_mask(int64_t begin, int64_t end, int64_t columns) {
+  constexpr int32_t kFar = TileMask::kFar;
+  return {
+      static_cast<int32_t>(clamp_to(begin, -kFar, kFar)),
+      static_cast<int32_t>(clamp_to(end, -kFar, kFar)),
+      static_cast<int32_t>(clamp_to(columns, -kFar, kFar))};
+}
+
+// Rows are query rows from `row` on, columns are keys from `key` on.
+CUFLASH_HD TileMask key_mask(const Attention& a, const Sequence& s, int64_t row, int64_t key) {
+  const int64_t diagonal = row + s.offset - key;
+  return tile_mask(diagonal - a.window_left, diagonal + a.window_right + 1, s.k.length - key);
+}
+
+// Rows are keys from `key` on, columns are query rows from `row` on.
+CUFLASH_HD TileMask query_mask(const Attention& a, const Sequence& s, int64_t key, int64_t row) {
+  const int64_t diagonal = key - s.offset - row;
+  return tile_mask(diagonal - a.window_right, diagonal + a.window_left + 1, s.q.length - row);
+}
+
 }  // namespace cuflash

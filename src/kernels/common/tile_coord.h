@@ -24,6 +24,15 @@ CUFLASH_HD TileCoord tile_coord(int64_t tile, int32_t num_heads, int32_t blocks_
       static_cast<int32_t>(tile % blocks_per_head)};
 }
 
+// Block 0 of every head first, then block 1: with a causal mask, tiles in order of their length. Counted from the last
+// tile down where the last blocks are the long ones.
+CUFLASH_HD TileCoord tile_coord_by_block(int64_t tile, int32_t batch, int32_t num_heads) {
+  const int64_t heads = int64_t{batch} * num_heads;
+  const int64_t row = tile % heads;
+  return {
+      static_cast<int32_t>(row / num_heads), static_cast<int32_t>(row % num_heads), static_cast<int32_t>(tile / heads)};
+}
+
 // Rows of a block, of `length` in all; empty if the block lies past the end. Near 2^31 rows, sums pass 32 bits.
 CUFLASH_HD Range block_rows(int32_t block, int32_t rows_per_block, int32_t length) {
   const int64_t begin = int64_t{block} * rows_per_block;

@@ -16,6 +16,7 @@
 // Four barriers per step, two per use of the tile. The limit is that of the forward kernel: shared-memory reads.
 #pragma once
 
+#include "kernels/common/bwd_delta.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/score.h"
@@ -33,32 +34,6 @@ __device__ void exchange_tile(float* tile, const T* rows, int64_t row_stride, in
   __syncthreads();
   load_tile<kPitch>(tile, rows, row_stride, count, head_dim);
   __syncthreads();
-}
-
-template <class T, int kHeadDim>
-__global__ void __launch_bounds__(tile_for(kTiles, kHeadDim).block_m* kWarpSize)
-    bwd_delta_kernel(const BwdArgs args, float* delta) {
-  constexpr int kRows = tile_for(kTiles, kHeadDim).block_m;
-  const int warp = threadIdx.x / kWarpSize;
-  const int lane = threadIdx.x % kWarpSize;
-  const Attention& a = args.attention;
-  const int32_t blocks_per_head = ceil_div(a.seqlen_q, kRows);
-  const int64_t tiles = num_tiles(a.batch, a.num_heads, blocks_per_head);
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const TileCoord at = tile_coord(tile, a.num_heads, blocks_per_head);
-    const Sequence s = sequence_of(a, at.batch);
-    const int32_t row = at.block * kRows + warp;
-    if (row >= s.q.length) continue;
-    const T* o = row_pointer<T>(args.o, s.q, row, at.head);
-    const T* dout = row_pointer<T>(args.dout, s.q, row, at.head);
-    float sum = 0.0f;
-    for (int d = lane; d < a.head_dim_v; d += kWarpSize) sum = fmaf(to_float(dout[d]), to_float(o[d]), sum);
-    sum = warp_sum(sum);
-    if (lane == 0) {
-      const int64_t offset = lse_offset(a, s.q, row, at.head);
-      delta[offset] = args.dlse == nullptr ? sum : sum - args.dlse[offset];
-    }
-  }
 }
 
 template <class T, int kHeadDim>
@@ -199,7 +174,9 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
   const LaunchShape queries = {plan.query_blocks, threads, shared_bytes(kTile, kBwdRowVectors)};
   const LaunchShape keys = {plan.key_blocks, threads, shared_bytes(kTile, kBwdRowVectors)};
   if (plan.query_blocks > 0) {
-    CUFLASH_TRY(launch(context, "scalar bwd_delta", bwd_delta_kernel<T, kHeadDim>, rows, args, delta));
+    CUFLASH_TRY(
+        launch(context, "scalar bwd_delta", bwd_delta_kernel<kTile.block_m>, rows, args, kDataType<T>, delta, nullptr)
+    );
     CUFLASH_TRY(launch(context, "scalar bwd_dq", bwd_dq_kernel<T, kHeadDim>, queries, args, delta));
   }
   if (plan.key_blocks == 0) return Status();
