@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Plants faults in the library, one at a time, and expects the tests to notice. Use it through mutation_check.sh.
+
+  lists     checks that every fault of tests/mutations fits the tree: its text is there exactly once
+  build     builds one library per fault
+  run       runs the tests against each; a fault that no test notices has survived
+  evidence  checks that the records in docs/verification/mutations are about these sources and that nothing survived
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import gpu_evidence
+import mutation_build
+import mutation_faults
+import source_digest
+
+REPO = pathlib.Path(__file__).resolve().parent.parent
+RECORDS = REPO / "docs" / "verification" / "mutations"
+SCHEMA = 1
+TIMEOUT = 60  # seconds for one test program: one that takes longer hangs
+NOT_RUN = "could not be run"
+
+
+# ---- Running ---------------------------------------------------------------------------------------------------------
+
+
+def run_test(ready, folder, test):
+    """(verdict, test, end of the output). The verdict is passed, failed, crashed, hung or NOT_RUN."""
+    program, pattern, level = test
+    mutated = folder / program
+    command = [mutated if mutated.is_file() else ready / "programs" / program, f"--gtest_filter={pattern}"]
+    library = folder if (folder / mutation_build.LIBRARY).is_file() else ready / mutation_build.NO_FAULT
+    paths = [str(library), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    environment = gpu_evidence.clean_environment(
+        LD_LIBRARY_PATH=":".join(paths), CUFLASH_TEST_LEVEL=str(level), GTEST_FAIL_FAST="1"
+    )
+    process = subprocess.Popen(
+        [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        env=environment, start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=TIMEOUT)
+        verdict = verdict_of(process.returncode, output)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        verdict = "hung" if "[ RUN      ]" in output else NOT_RUN
+    return verdict, test_name(program, output, verdict), output
+
+
+def verdict_of(status, output):
+    if "[ RUN      ]" not in output:
+        return NOT_RUN
+    if status == 0:
+        return "passed"
+    if re.search(r"^\[  FAILED  \] ", output, re.MULTILINE):
+        return "failed"
+    return "crashed" if status < 0 else NOT_RUN
+
+
+def test_name(program, output, verdict):
+    """The first test that failed; of a program that did not end, the last that began."""
+    failed = re.findall(r"^\[  FAILED  \] (\S+\.[\w/]+)", output, re.MULTILINE)
+    begun = re.findall(r"^\[ RUN      \] (\S+)", output, re.MULTILINE)
+    name = failed[:1] if verdict == "failed" else begun[-1:]
+    return " ".join([program, *name])
+
+
+def run_mutant(ready, fault):
+    start = time.monotonic()
+    entry = {"file": fault.file, "what": fault.what, "verdict": "survived", "by": None}
+    for test in fault.tests * fault.runs:
+        verdict, name, output = run_test(ready, ready / fault.room / fault.name, test)
+        if verdict == "passed":
+            continue
+        entry.update(verdict=verdict, by=name, test=list(test))
+        if verdict == NOT_RUN:
+            entry["output"] = output[-2000:]
+        break
+    entry["seconds"] = round(time.monotonic() - start, 1)
+    print(f"    {fault.id}: {entry['verdict']}, {entry['by'] or 'no test noticed'}, {entry['seconds']} s", flush=True)
+    return fault.id, entry
+
+
+def run_without_fault(ready, tests, jobs):
+    """Tests that noticed a fault must pass without one. Returns the names of those that do not."""
+    with ThreadPoolExecutor(jobs) as pool:
+        verdicts = list(pool.map(lambda test: run_test(ready, ready / mutation_build.NO_FAULT, test), tests))
+    wrong = [(test, verdict, output) for test, (verdict, _, output) in zip(tests, verdicts) if verdict != "passed"]
+    for test, verdict, output in wrong:
+        print(f"    without a fault: {' '.join(map(str, test))}: {verdict}\n{output[-2000:]}")
+    return [f"{' '.join(map(str, test))} does not pass without a fault" for test, _, _ in wrong]
+
+
+def problems_of(mutants, wanted, known):
+    """Why these results do not show that every wanted fault is caught. Of the known ones, others may be there too."""
+    found = [f"{name}: was not run" for name in sorted(set(wanted) - mutants.keys())]
+    found += [f"{name}: is in no list" for name in sorted(mutants.keys() - set(known))]
+    caught = ("failed", "crashed", "hung")
+    return found + [f"{name}: {entry['verdict']}" for name, entry in mutants.items() if entry["verdict"] not in caught]
+
+
+def run(options):
+    start = time.monotonic()
+    ready = options.build_dir / "ready"
+    if not (ready / "build.json").is_file():
+        sys.exit(f"error: no {ready / 'build.json'}: nothing was built there")
+    built = json.loads((ready / "build.json").read_text())
+    hashes = source_digest.file_hashes(REPO)
+    if built["digest"] != source_digest.digest(hashes):
+        sys.exit("error: the mutants were built from other sources: build again")
+    faults = selected_faults(options.room)
+    missing = [fault.id for fault in faults if fault.id not in built["mutants"]]
+    if missing:
+        sys.exit(f"error: not built: {', '.join(missing)}")
+    on_gpu = any(fault.needs_gpu for fault in faults)
+    if on_gpu and not shutil.which("nvidia-smi"):
+        sys.exit("error: nvidia-smi not found: the tests of these rooms need an NVIDIA GPU and its driver")
+    gpu = gpu_evidence.query_gpu() if on_gpu else None
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        mutants = dict(pool.map(lambda fault: run_mutant(ready, fault), faults))
+    noticed = sorted({tuple(entry["test"]) for entry in mutants.values() if "test" in entry})
+    ids = [fault.id for fault in faults]
+    problems = problems_of(mutants, ids, ids)
+    problems += run_without_fault(ready, noticed, options.jobs)
+
+    record = {
+        "schema": SCHEMA, "pass": not problems, "problems": problems, "gpu": gpu, "rooms": options.room,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": gpu_evidence.commit(), "digest": built["digest"], "seconds": round(time.monotonic() - start, 1),
+        "mutants": mutants, "files": hashes,
+    }  # fmt: skip
+    if options.out:
+        path = options.out / f"{gpu_evidence.slug(gpu['name']) if gpu else 'host'}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"    {path}")
+    print(f"mutation check: {len(mutants)} faults, {len(problems)} problems, {record['seconds']} s")
+    for problem in problems:
+        print(f"  {problem}")
+    return 1 if problems else 0
+
+
+# ---- Evidence --------------------------------------------------------------------------------------------------------
+
+
+def record_problems(path, hashes, faults):
+    try:
+        record = json.loads(path.read_text())
+        if record["schema"] != SCHEMA:
+            return [f"schema {record['schema']} is not {SCHEMA}"]
+        mutants, files, found = record["mutants"], record["files"], list(record["problems"])
+        digest = record["digest"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [f"is not a record of mutation_check.sh: {error!r}"]
+    if digest != source_digest.digest(files):
+        found.append("its digest is not that of its own list of files")
+    changed = sorted(p for p in files.keys() | hashes.keys() if files.get(p) != hashes.get(p))
+    found += [f"{name}: changed since" for name in changed[:20]]
+    wanted = [fault.id for fault in faults if fault.needs_gpu]
+    return list(dict.fromkeys(found + problems_of(mutants, wanted, [fault.id for fault in faults])))
+
+
+def evidence(_):
+    hashes = source_digest.file_hashes(REPO)
+    faults = selected_faults(mutation_faults.rooms_with_lists(REPO))
+    records = sorted(RECORDS.glob("*.json"))
+    found = {path: record_problems(path, hashes, faults) for path in records}
+    for path, sentences in found.items():
+        print(f"{path.relative_to(REPO)}: {'does not vouch for these sources' if sentences else 'ok'}")
+        print("".join(f"  {sentence}\n" for sentence in sentences), end="")
+    if not records:
+        print("no record in docs/verification/mutations: run scripts/mutation_check.sh on a machine with a GPU")
+    return 1 if not records or any(found.values()) else 0
+
+
+# ---- Commands --------------------------------------------------------------------------------------------------------
+
+
+def selected_faults(rooms):
+    return [fault for room in rooms for fault in mutation_faults.load(REPO, room)]
+
+
+def lists(_):
+    problems = mutation_faults.problems(REPO)
+    for problem in problems:
+        print(problem)
+    count = len(selected_faults(mutation_faults.rooms_with_lists(REPO))) if not problems else "?"
+    print(f"mutation lists: {count} faults, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+def build(options):
+    faults = selected_faults(options.room)
+    for fault in faults:
+        mutation_faults.mutated_text(REPO, fault)  # a stale fault ends here, before anything is built
+    mutation_build.build(REPO, faults, options.build_dir, options.arch, options.jobs)
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for function in (lists, build, run, evidence):
+        sub = commands.add_parser(function.__name__)
+        sub.set_defaults(function=function)
+        if function in (build, run):
+            sub.add_argument("--build-dir", type=pathlib.Path, required=True)
+            sub.add_argument("--room", action="append", choices=mutation_faults.rooms_with_lists(REPO), required=True)
+            sub.add_argument("--jobs", type=int, default=os.cpu_count())
+        if function is build:
+            sub.add_argument("--arch", required=True)
+        if function is run:
+            sub.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    if hasattr(options, "build_dir"):
+        options.build_dir = options.build_dir.resolve()
+    try:
+        return options.function(options)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
