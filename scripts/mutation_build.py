@@ -112,7 +112,7 @@ def build(root, faults, build_dir, architectures, jobs):
     shutil.rmtree(ready, ignore_errors=True)
     copy_tree(root, work / "tree")
     base = BaseBuild(work / "tree", work / "build", architectures, jobs)
-    programs = sorted({program for fault in faults for program, _, _ in fault.tests})
+    programs = sorted({test[0] for fault in faults for test in fault.tests})
     base.build(["cuflash", *programs])
 
     (ready / NO_FAULT).mkdir(parents=True)

@@ -30,6 +30,7 @@ RECORDS = REPO / "docs" / "verification" / "mutations"
 SCHEMA = 1
 TIMEOUT = 60  # seconds for one test program: one that takes longer hangs
 NOT_RUN = "could not be run"
+SANITIZER_FOUND = 97  # exit status
 
 
 # ---- Running ---------------------------------------------------------------------------------------------------------
@@ -37,9 +38,11 @@ NOT_RUN = "could not be run"
 
 def run_test(ready, folder, test):
     """(verdict, test, end of the output). The verdict is passed, failed, crashed, hung or NOT_RUN."""
-    program, pattern, level = test
+    program, pattern, level, *tool = test
     mutated = folder / program
     command = [mutated if mutated.is_file() else ready / "programs" / program, f"--gtest_filter={pattern}"]
+    if tool:
+        command = [sanitizer(), "--tool", *tool, "--error-exitcode", str(SANITIZER_FOUND), *command]
     library = folder if (folder / mutation_build.LIBRARY).is_file() else ready / mutation_build.NO_FAULT
     paths = [str(library), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = gpu_evidence.clean_environment(
@@ -56,7 +59,15 @@ def run_test(ready, folder, test):
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         verdict = "hung" if "[ RUN      ]" in output else NOT_RUN
-    return verdict, test_name(program, output, verdict), output
+    return verdict, " under ".join([test_name(program, output, verdict), *tool]), output
+
+
+def sanitizer():
+    cuda = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    places = [os.environ.get("CUFLASH_COMPUTE_SANITIZER"), shutil.which("compute-sanitizer"),
+              cuda / "bin" / "compute-sanitizer", cuda / "compute-sanitizer" / "compute-sanitizer"]  # fmt: skip
+    found = [place for place in places if place and os.access(place, os.X_OK)]
+    return found[0] if found else sys.exit("error: compute-sanitizer not found; CUFLASH_COMPUTE_SANITIZER names it")
 
 
 def verdict_of(status, output):
@@ -64,6 +75,8 @@ def verdict_of(status, output):
         return NOT_RUN
     if status == 0:
         return "passed"
+    if status == SANITIZER_FOUND:
+        return "failed"
     if re.search(r"^\[  FAILED  \] ", output, re.MULTILINE):
         return "failed"
     return "crashed" if status < 0 else NOT_RUN

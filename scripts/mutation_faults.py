@@ -14,7 +14,8 @@ A list is tests/mutations/<room>.py, which defines
             tests  by default TESTS
             runs   how often the tests are run before the fault counts as not caught; by default 1
   UNITS   as above
-  TESTS   (program, filter, level) in the order in which they are run, up to the first that fails
+  TESTS   (program, filter, level) in the order in which they are run, up to the first that fails; a fourth element names
+          a tool of compute-sanitizer that the program runs under, for faults that show only when the timing is unlucky
 """
 import pathlib
 import runpy
@@ -43,7 +44,7 @@ class Fault:
 
     @property
     def needs_gpu(self):
-        return any(program.startswith("test_gpu_") for program, _, _ in self.tests)
+        return any(test[0].startswith("test_gpu_") for test in self.tests)
 
 
 def rooms_with_lists(root):

@@ -273,7 +273,7 @@ typedef struct cuflashBackwardParams {
   int32_t window_right;
   float softmax_scale;
   float softcap;
-  int32_t deterministic; /* 1: bitwise repeatable gradients; 0: a faster order of sums is allowed                   */
+  int32_t deterministic; /* 1: bitwise repeatable gradients; 0: a faster order of sums, perhaps a larger workspace  */
 
   int64_t total_q;
   int64_t total_k;

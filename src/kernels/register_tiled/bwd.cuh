@@ -71,7 +71,7 @@ Status launch_bwd(const BwdArgs& args, cuflashDataType_t dtype, const Plan& plan
           workspace.dq_sums
       ));
     }
-    if (plan.query_blocks == 0) return Status();
+    if (row_blocks == 0) return Status();
     if (args.deterministic) {
       return launch(
           context,

@@ -2,9 +2,9 @@
 // The main kernel of the backward pass. A block owns rows of one side and streams rows of the other; the sides are alike
 // but for what they sum:
 //
-//   owns      streams     sums in registers                              sums in global memory
-//   keys      queries     dk_j = sum_i ds_ij q_i, dv_j = sum_i p_ij dout_i   dq_i += ds_ij k_j (atomics, unless deterministic)
-//   queries   keys        dq_i = sum_j ds_ij k_j (deterministic only)        -
+//   owns      streams     sums in registers                                 sums in global memory
+//   keys      queries     dk_j = sum_i ds_ij q_i, dv_j = sum_i p_ij dout_i    dq_i += ds_ij k_j, by atomics (default)
+//   queries   keys        dq_i = sum_j ds_ij k_j (deterministic)              -
 //
 //   step ->     rows of the other side, 32 at a time
 //             +--------+    a warp owns 16 of the block's 64 rows         shared memory (fp32), head_dim 128
@@ -29,6 +29,7 @@
 #include "kernels/register_tiled/load.cuh"
 #include "kernels/register_tiled/micro_tile.cuh"
 #include "kernels/register_tiled/position.h"
+#include "kernels/register_tiled/ptx.cuh"
 #include "kernels/register_tiled/softmax.cuh"
 
 namespace cuflash::register_tiled {
@@ -93,18 +94,18 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads, kBwdTiles[kRow].min_b
     if (own.empty()) continue;
     const Range steps =
         kOwnsKeys ? visible_rows_of_keys(a, s, own.begin, own.end) : visible_keys_of_rows(a, s, own.begin, own.end);
-    const int32_t step_head_of_query = kOwnsKeys ? 0 : key_head(a, at.head);
+    const int32_t streamed_key_head = kOwnsKeys ? 0 : key_head(a, at.head);
 
     const auto load_pair =
-        [&]<int kBlockRows>(float* tiles, bool keys, const Rows& rows, const Range& range, int32_t head) {
+        [&]<int kBlockRows>(float* pair, bool keys, const Rows& rows, const Range& range, int32_t head) {
           using Loader = TileLoader<kThreads, kBlockRows, kTile.head_dim>;
           Loader first(keys ? args.k : args.q, dtype, rows, range, head, a.head_dim);
           Loader second(keys ? args.v : args.dout, dtype, rows, range, head, a.head_dim_v);
-          first.template load<kPitch>(tiles, dtype, aligned);
-          second.template load<kPitch>(tiles + kTile.tile_floats(kBlockRows), dtype, aligned);
+          first.template load<kPitch>(pair, dtype, aligned);
+          second.template load<kPitch>(pair + kTile.tile_floats(kBlockRows), dtype, aligned);
         };
     const auto load_step = [&](const StepCursor& step) {
-      const int32_t head = kOwnsKeys ? step.head : step_head_of_query;
+      const int32_t head = kOwnsKeys ? step.head : streamed_key_head;
       const Range range = {step.begin, steps.end};
       load_pair.template operator()<kStep>(step_first, !kOwnsKeys, step_rows, range, head);
       if constexpr (kOwnsKeys) {
@@ -148,6 +149,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads, kBwdTiles[kRow].min_b
     for (bool is_first = true; step.head != end_head; is_first = false) {
       __pipeline_wait_prior(0);
       __syncthreads();
+      // Rows that weights are multiplied with: the streamed ones, and of the own ones the first, by dq.
       if (is_first) own_finite = !__syncthreads_or(any_not_finite<kThreads, kOwn, kTile.head_dim, kPitch>(own_first));
       if constexpr (kOwnsKeys) {
         saw_nothing = false;
@@ -221,8 +223,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads, kBwdTiles[kRow].min_b
           for (int j = 0; j < kScoreCols; ++j) {
             const bool sees = mask.sees(row, position.score_col(j)) && row < own_count;
             const bool counts = !statistics[kOwnsKeys ? j : i].saw_nothing();
-            p[i][j] = !sees ? kHidden : counts ? p[i][j] + 0.0f : 0.0f;  // adding 0 makes a weight of -0 one of +0
-            ds[i][j] = !sees ? kHidden : counts ? ds[i][j] + 0.0f : 0.0f;
+            p[i][j] = !sees ? kHidden : counts ? p[i][j] : 0.0f;
+            ds[i][j] = !sees ? kHidden : counts ? ds[i][j] + 0.0f : 0.0f;  // + 0: a ds of -0 is not hidden
           }
         }
       }
@@ -317,24 +319,24 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads, kBwdTiles[kRow].min_b
       step = next;
     }
 
-    // Gradients leave through the memory of the own tiles: rows are stored whole, and their type matters in one short loop.
+    // Gradients leave through the memory of the own tiles: rows are stored whole, their type matters in one short loop.
     __syncthreads();
-    const auto stage = [&](float* tile, const float(&sums)[kSumRows][kSumDims], float factor) {
+    const auto stage = [&](float* rows, const float(&sums)[kSumRows][kSumDims], float factor) {
 #pragma unroll
       for (int i = 0; i < kSumRows; ++i) {
 #pragma unroll
         for (int j = 0; j < kSumDims; j += 4) {
           const float quad[4] = {
               sums[i][j] * factor, sums[i][j + 1] * factor, sums[i][j + 2] * factor, sums[i][j + 3] * factor};
-          store_quad(tile + position.sum_row(i) * kPitch + position.sum_dim(j), quad);
+          store_quad(rows + position.sum_row(i) * kPitch + position.sum_dim(j), quad);
         }
       }
     };
     stage(own_first, first_sums, a.scale);
     if constexpr (kOwnsKeys) stage(own_second, second_sums, 1.0f);
     __syncthreads();
-    const auto store = [&](const Tensor& tensor, int32_t head_dim, const float* tile) {
-      store_rows<kThreads, kTile.head_dim, kPitch>(tensor, dtype, own_rows, own, at.head, head_dim, tile);
+    const auto store = [&](const Tensor& tensor, int32_t head_dim, const float* from) {
+      store_rows<kThreads, kTile.head_dim, kPitch>(tensor, dtype, own_rows, own, at.head, head_dim, from);
     };
     store(kOwnsKeys ? args.dk : args.dq, a.head_dim, own_first);
     if constexpr (kOwnsKeys) store(args.dv, a.head_dim_v, own_second);

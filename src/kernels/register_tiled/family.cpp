@@ -48,7 +48,11 @@ template <const auto& kTable, class Problem>
 Refusal refine(const Problem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   if (tile_on<kTable>(a, device) != nullptr) return {};
-  return cannot("head_dim", wider_head_dim(a), "needs tiles that do not fit into this GPU's shared memory");
+  return cannot(
+      a.head_dim_v > a.head_dim ? "head_dim_v" : "head_dim",
+      wider_head_dim(a),
+      "needs tiles that do not fit into this GPU's shared memory"
+  );
 }
 
 Plan plan_forward(const ForwardProblem& problem, const Device& device) {

@@ -6,7 +6,7 @@
 //   128 query   +--------+      a warp owns 32 query rows, 8 lanes share a row         shared memory (fp32), head_dim 128
 //   rows per    |  warp  |      1. s  = q k^T    depth head_dim, 8 x 4 sums a thread    q^T  128 x 128       64 KB
 //   block,      |   0    |      2. softmax       8 lanes a row: 3 shuffles              k     32 x (128 + 4) 17 KB
-//   4 warps     +--------+      3. p -> shared   the warp's own rows: no barrier        v     32 x 128       16 KB
+//   4 warps     +--------+      3. p -> shared   the warp's own rows                    v     32 x 128       16 KB
 //               |  ...   |      4. o += p v      depth keys, 8 x 16 sums a thread       p^T   32 x 128       16 KB
 //               +--------+                                                             two blocks per SM
 //
@@ -68,13 +68,13 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
     const float slope = alibi_slope(a, at.batch, at.head);
 
     using Loader = TileLoader<kThreads, kTile.block_n, kTile.head_dim>;
-    Loader k(args.k, dtype, s.k, keys, head_k, a.head_dim);
-    Loader v(args.v, dtype, s.k, keys, head_k, a.head_dim_v);
+    Loader k_loader(args.k, dtype, s.k, keys, head_k, a.head_dim);
+    Loader v_loader(args.v, dtype, s.k, keys, head_k, a.head_dim_v);
 
     __syncthreads();  // the previous tile's last product is done
     if (!keys.empty()) {
       load_columns<kThreads, kTile.block_m, kTile.head_dim>(sQ, args.q, dtype, s.q, rows, at.head, a.head_dim);
-      k.template load<kTile.pitch_k()>(sK, dtype, aligned);
+      k_loader.template load<kTile.pitch_k()>(sK, dtype, aligned);
     }
     __pipeline_commit();
 
@@ -85,12 +85,12 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       const int32_t n = keys.end - left;
       __pipeline_wait_prior(0);
       __syncthreads();
-      v.template load<kTile.head_dim>(sV, dtype, aligned);
+      v_loader.template load<kTile.head_dim>(sV, dtype, aligned);
       __pipeline_commit();
 
       float p[kRows][kKeys];
       clear(p);
-      add_mixed_product<kTile.head_dim>(
+      add_column_row_product<kTile.head_dim>(
           p,
           [&](int base, int k, float(&x)[kRows]) {
 #pragma unroll
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       };
       const bool careful =
           edge && __syncthreads_or(any_not_finite<kThreads, kTile.block_n, kTile.head_dim, kTile.head_dim>(sV));
-      if (left > kTile.block_n) k.template load<kTile.pitch_k()>(sK, dtype, aligned);
+      if (left > kTile.block_n) k_loader.template load<kTile.pitch_k()>(sK, dtype, aligned);
       __pipeline_commit();
       if (careful) {
         add_visible_product<kTile.block_n>(o, load_p, load_v_row);

@@ -41,12 +41,12 @@ __device__ __forceinline__ void copy_quad(float* to, const char* from, int used,
 }
 
 // One thread's part of the tiles of kBlockRows x kHeadDim that follow each other in the rows of a head: four elements of
-// every kStep-th row. Addresses are in bytes, so that registers hold one whatever the type.
+// every kRowStride-th row. Addresses are in bytes, so that registers hold one whatever the type.
 template <int kThreads, int kBlockRows, int kHeadDim>
 struct TileLoader {
   static constexpr int kQuads = kHeadDim / 4;  // per row
-  static constexpr int kStep = kThreads / kQuads;
-  static_assert(kThreads % kQuads == 0 && kBlockRows % kStep == 0);
+  static constexpr int kRowStride = kThreads / kQuads;
+  static_assert(kThreads % kQuads == 0 && kBlockRows % kRowStride == 0);
 
   const char* source;
   int64_t stride;
@@ -75,17 +75,17 @@ struct TileLoader {
   template <int kPitch>
   __device__ __forceinline__ void load(float* tile, cuflashDataType_t dtype, bool aligned) {
     float* to = tile + threadIdx.x / kQuads * kPitch + threadIdx.x % kQuads * 4;
-    const int64_t step = kStep * stride;
+    const int64_t step = kRowStride * stride;
     with_element(dtype, [&]<class T>() {
       // What passes through registers: few rows at a time, the accumulators leave no room.
-      constexpr int kUnroll = sizeof(T) == sizeof(float) ? kBlockRows / kStep : 4;
-      if (left > kBlockRows - kStep && aligned) {
+      constexpr int kUnroll = sizeof(T) == sizeof(float) ? kBlockRows / kRowStride : 4;
+      if (left > kBlockRows - kRowStride && aligned) {
 #pragma unroll kUnroll
-        for (int row = 0; row < kBlockRows; row += kStep, source += step)
+        for (int row = 0; row < kBlockRows; row += kRowStride, source += step)
           copy_quad<T>(to + row * kPitch, source, used, true);
       } else {
 #pragma unroll 2
-        for (int row = 0; row < kBlockRows; row += kStep, source += step) {
+        for (int row = 0; row < kBlockRows; row += kRowStride, source += step) {
           copy_quad<T>(to + row * kPitch, source, row < left ? used : 0, aligned);
         }
       }
@@ -95,7 +95,7 @@ struct TileLoader {
 };
 
 // kBlockRows rows of kHeadDim elements, transposed: element d of a row goes to [d][row]. A warp copies 4 rows x 8 elements
-// at a time, whole 32-byte sectors of global memory; the bank conflicts are those of a tile loaded once.
+// at a time, in fp32 whole 32-byte sectors of global memory; the bank conflicts are those of a tile loaded once.
 template <int kThreads, int kBlockRows, int kHeadDim>
 __device__ __forceinline__ void load_columns(
     float* to,

@@ -9,8 +9,6 @@
 // 4x4 makes 4, 8x4 5.3, 8x8 8, 8x16 10.7.
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/register_tiled/position.h"
 
 namespace cuflash::register_tiled {
@@ -18,9 +16,9 @@ namespace cuflash::register_tiled {
 // Reduces over the lanes that share a row of lane_grid<kLanes>().
 template <int kLanes, class Combine>
 __device__ __forceinline__ float reduce_over_lanes(float x, Combine&& combine) {
-  constexpr int kFirst = kLanes == kWarp ? 1 : 2;
+  static_assert(kLanes < kWarp);
 #pragma unroll
-  for (int distance = kFirst; distance < kFirst * kLanes; distance *= 2) {
+  for (int distance = 2; distance < 2 * kLanes; distance *= 2) {
     x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
   }
   return x;
@@ -125,7 +123,7 @@ __device__ __forceinline__ void add_product(float (&sums)[kRows][kCols], LoadX&&
 // sums += sum over k < kDepth of x(k) (outer) y(k), for y that lie row by row, column j of the sums being one row: four
 // elements of each row are loaded at a time.
 template <int kDepth, int kRows, int kCols, class LoadX, class LoadY>
-__device__ __forceinline__ void add_mixed_product(float (&sums)[kRows][kCols], LoadX&& load_x, LoadY&& load_y) {
+__device__ __forceinline__ void add_column_row_product(float (&sums)[kRows][kCols], LoadX&& load_x, LoadY&& load_y) {
   constexpr int kUnroll = 8;
   static_assert(kDepth % kUnroll == 0);
   float x[2][kRows], y[2][kCols][4];
@@ -147,7 +145,7 @@ __device__ __forceinline__ void add_mixed_product(float (&sums)[kRows][kCols], L
   }
 }
 
-// sums[i][j] = a_i . b_j, for rows of head_dim elements, four of which are loaded at a time.
+// sums[i][j] = a_i . b_j (they are cleared here), for rows of head_dim elements, four of which are loaded at a time.
 template <int kDepth, int kRows, int kCols, class LoadA, class LoadB>
 __device__ __forceinline__ void dot_product(float (&sums)[kRows][kCols], LoadA&& load_a, LoadB&& load_b) {
   constexpr int kUnroll = 2;
@@ -179,7 +177,8 @@ __device__ __forceinline__ void dot_product(float (&sums)[kRows][kCols], LoadA&&
   }
 }
 
-// sums += sum over k < kDepth of w(., k) (outer) y(k), for weights that lie row by row: four of a row are loaded at a time.
+// sums += sum over k < kDepth of w(., k) (outer) y(k), for weights that lie row by row: four of a row are loaded at a time,
+// and not ahead, since beside two gradients registers are short.
 template <int kDepth, int kRows, int kCols, class LoadW, class LoadY>
 __device__ __forceinline__ void add_row_product(float (&sums)[kRows][kCols], LoadW&& load_w, LoadY&& load_y) {
   constexpr int kUnroll = 2;  // quads

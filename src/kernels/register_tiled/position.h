@@ -9,7 +9,7 @@
 namespace cuflash::register_tiled {
 
 // A warp as a grid of 32 / kLanes row groups by kLanes lanes. Neighbours in the warp differ in the row first: lanes i and
-// i ^ 1 share a column, lanes i and i ^ 2 a row.
+// i ^ 1 share a column, lanes i and i ^ 2 a row. With 32 lanes there is one row, which all share.
 struct LanePosition {
   int row;
   int col;
@@ -38,7 +38,8 @@ struct FwdPosition {
   CUFLASH_HD int key(int j) const { return lane + j * kTile.lanes; }
   CUFLASH_HD int dim(int j) const { return 4 * (lane + j / 4 * kTile.lanes) + j % 4; }
   // Where four weights of a key lie in p^T. For odd keys rows are exchanged with those 16 further on: lanes that store
-  // neighbouring keys meet different banks.
+  // neighbouring keys meet different banks. `parity` is that of the key, given apart where it is a constant; since lanes are
+  // even in number, that of key(j) is the lane's.
   CUFLASH_HD int p_quad(int i, int key, int parity) const { return key * kTile.block_m + (row(4 * i) ^ parity * 16); }
 };
 

@@ -42,7 +42,8 @@ __device__ __forceinline__ void copy_4_bytes(float* to, const void* from, int us
 #endif
 }
 
-// Adds up to four neighbouring floats to global memory; `aligned`: all four, and to a multiple of 16 bytes.
+// Adds the first `used` of four neighbouring floats to global memory, all if there are more; `aligned`: there are at least
+// four, at a multiple of 16 bytes.
 __device__ __forceinline__ void add_quad(float* to, const float (&quad)[4], int used, bool aligned) {
 #if __CUDA_ARCH__ >= 900
   if (aligned) {

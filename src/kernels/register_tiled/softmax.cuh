@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/common/online_softmax.h"
-#include "kernels/common/score.h"
 #include "kernels/register_tiled/micro_tile.cuh"
 #include "kernels/register_tiled/ptx.cuh"
 
@@ -40,7 +39,7 @@ struct RowStates {
 #pragma unroll
       for (int j = 0; j < kCols; ++j) highest = fmaxf(highest, p[i][j]);
       highest = reduce_over_lanes<kLanes>(highest, [](float x, float y) { return fmaxf(x, y); });
-      const bool far = highest > reference[i] + kMaxGrowth;
+      const bool far = highest - reference[i] > kMaxGrowth;
       const float next = far ? highest : reference[i];
       moved |= far;
       const float shift = next == kNegativeInfinity<float> ? 0.0f : next;
