@@ -123,7 +123,8 @@ TEST(SharedMemoryTest, WhereNoTileFitsTheNextKernelServes) {
   EXPECT_EQ(select(problem, small, &selection).code(), CUFLASH_STATUS_NOT_SUPPORTED);
   EXPECT_STREQ(
       cuflashGetLastErrorMessage(),
-      "forced kernel register_tiled cannot serve this call: head_dim_v (192) needs tiles that do not fit into this GPU's "
+      "forced kernel register_tiled cannot serve this call: head_dim_v (192) needs tiles that do not fit into this "
+      "GPU's "
       "shared memory"
   );
   problem.kernel = nullptr;

@@ -23,7 +23,7 @@ CUFLASH_HD float alibi_slope(const Attention& a, int32_t entry, int32_t head) {
 // Real is float on the GPU and double on the host.
 template <class Real>
 CUFLASH_HD Score<Real> score_of(
-    const Attention& a, Real product, Real slope, const Sequence& s, int32_t row, int32_t key
+    const Attention& a, Real product, Real slope, const Sequence& s, int64_t row, int64_t key
 ) {
   Score<Real> score{product * static_cast<Real>(a.scale), Real(1)};
   if (a.softcap > 0.0f) {

@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads, kBwdTiles[kRow].min_b
           return position.score_row(i) * kTile.pitch_w() + position.score_col(j);
         };
         const auto score = [&](float product, int i, int j) {
-          const int32_t own_row = own.begin + position.score_row(i);
-          const int32_t step_row = step.begin + position.score_col(j);
+          const int64_t own_row = int64_t{own.begin} + position.score_row(i);
+          const int64_t step_row = int64_t{step.begin} + position.score_col(j);
           return score_of(a, product, slope, s, kOwnsKeys ? step_row : own_row, kOwnsKeys ? own_row : step_row);
         };
         float factor[kScoreRows][kScoreCols];

@@ -120,7 +120,8 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
           return position.p_quad(i / 4, position.key(j), position.lane % 2) + i % 4;
         };
         map_in_memory(p, p, sP, place, [&](float product, int i, int j) {
-          return score_of(a, product, slope, s, rows.begin + position.row(i), n + position.key(j)).value;
+          return score_of(a, product, slope, s, int64_t{rows.begin} + position.row(i), int64_t{n} + position.key(j))
+              .value;
         });
       }
       scale_all(p, plain ? scale_log2 : kLog2e);

@@ -26,7 +26,7 @@ __device__ __forceinline__ void copy_quad(float* to, const char* from, int used,
       for (int e = 0; e < 4; ++e) copy_4_bytes(to + e, elements + e, e < used ? 4 : 0);
     }
   } else {
-    T quad[4] = {};
+    alignas(8) T quad[4] = {};
     if (aligned && used == 4) {
       *reinterpret_cast<uint2*>(quad) = *reinterpret_cast<const uint2*>(from);
     } else {
