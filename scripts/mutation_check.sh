@@ -69,8 +69,14 @@ if [[ $build == yes ]]; then
     tar -C "$build_dir" -cJf "$build_dir/ready.tar.xz" ready
     note "$(du -h "$build_dir/ready.tar.xz" | awk '{ print $1 }') in $build_dir/ready.tar.xz"
   fi
-elif [[ ! -d $build_dir/ready && -f $build_dir/ready.tar.xz ]]; then
-  tar -C "$build_dir" -xJf "$build_dir/ready.tar.xz"
+elif [[ -f $build_dir/ready.tar.xz && ! $build_dir/ready/build.json -nt $build_dir/ready.tar.xz ]]; then
+  # The folder is older than the archive, or only half unpacked.
+  rm -rf "$build_dir/ready" "$build_dir/unpacked"
+  mkdir "$build_dir/unpacked"
+  tar -C "$build_dir/unpacked" -xJf "$build_dir/ready.tar.xz"
+  mv "$build_dir/unpacked/ready" "$build_dir/ready"
+  rmdir "$build_dir/unpacked"
+  touch "$build_dir/ready/build.json"
 fi
 if [[ $run == yes ]]; then
   step "Running them"

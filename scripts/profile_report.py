@@ -17,7 +17,7 @@ import re
 import sys
 from pathlib import Path
 
-from report_tables import ReportError, number, table
+from report_tables import ReportError, load_record, number, table
 
 SCHEMA = 1
 MACHINE_KEYS = ("gpu", "driver", "ncu")
@@ -152,18 +152,12 @@ def launches(text):
 
 def load(path):
     """The content of profile.json; None if there is none."""
-    if not path.exists():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["schema"] != SCHEMA:
-            raise ReportError(f"schema {content['schema']}, expected {SCHEMA}")
-        content["machine"]["gpu"]
+
+    def touch(content):
         for run in content["runs"]:
             run["benchmark"], run["commit"], [launch["kernel"] for launch in run["launches"]]
-        return content
-    except (ValueError, KeyError, TypeError, ReportError) as error:
-        raise ReportError(f"{path}: not a record of profile_ncu.sh: {error!r}") from error
+
+    return load_record(path, SCHEMA, "profile_ncu.sh", touch)
 
 
 def merged(old, machine, run):

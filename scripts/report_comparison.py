@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The part of the performance pages that comes from comparison.json, the record of benchmarks/compare_torch.py."""
-import json
 import math
 from dataclasses import dataclass
 
-from report_tables import ReportError, number, table, unique
+from report_tables import load_record, number, table, unique
 
 SCHEMA = 1
 OPERATIONS = {"fwd": "Forward", "bwd": "Backward"}
@@ -34,20 +33,14 @@ class Point:
 
 def load(path):
     """The content of comparison.json; None if there is none."""
-    if not path.exists():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["schema"] != SCHEMA:
-            raise ReportError(f"schema {content['schema']}, expected {SCHEMA}")
-        content["machine"]["gpu"]
+
+    def touch(content):
         for run in content["sets"].values():
             run["commit"], run["started"], run["command"], run["library"]
             for one in run["records"]:
                 problem_of(one), one["tflops"], one["error"], label(one)
-        return content
-    except (ValueError, KeyError, TypeError, ReportError) as error:
-        raise ReportError(f"{path}: not a record of compare_torch.py: {error!r}") from error
+
+    return load_record(path, SCHEMA, "compare_torch.py", touch)
 
 
 def problem_of(one):
@@ -230,12 +223,13 @@ def summary_rows(run):
 
 
 def summary(content):
-    """For README.md: dispatch's choice and the best peer, at the longest shape of each set but the baseline."""
-    lines = []
+    """For README.md: dispatch's choice and the best peer at the longest shapes, each dtype from the first set that has it."""
+    lines, shown = [], set()
     header = ["operation", "dtype", "head_dim", "mask", "shape", "cuflash", "TFLOP/s", "best peer", "TFLOP/s", "ratio"]
-    for name in ("grid", "fp32"):
+    for name in ("grid", "fp32", "baseline"):
         run = content["sets"].get(name)
-        rows = summary_rows(run) if run else []
+        rows = [row for row in summary_rows(run) if row[1] not in shown] if run else []
+        shown |= {row[1] for row in rows}
         if rows:
             pytorch = f"PyTorch {content['machine']['torch']}"
             lines += ["", f"Against the best of {pytorch}'s kernels in one run, commit {run['commit']}:", ""]

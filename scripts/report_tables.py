@@ -1,10 +1,26 @@
 # SPDX-License-Identifier: MIT
 """Markdown tables and numbers, as all performance pages show them."""
+import json
 import re
 
 
 class ReportError(Exception):
     """Something in the records or pages that the user has to mend."""
+
+
+def load_record(path, schema, writer, touch):
+    """The content of a JSON record; None if there is none. touch(content) reads what its user is going to read."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["schema"] != schema:
+            raise ReportError(f"schema {content['schema']}, expected {schema}")
+        content["machine"]["gpu"]
+        touch(content)
+        return content
+    except (ValueError, KeyError, TypeError, ReportError) as error:
+        raise ReportError(f"{path}: not a record of {writer}: {error!r}") from error
 
 
 def number(value):
