@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Compares cuflash with the attention kernels of PyTorch, in one process, and writes comparison.json.
 
-usage: benchmarks/compare_torch.py --set fp32|baseline|grid|all [OPTION]...
+usage: benchmarks/compare_torch.py --set fp32|baseline|ladder|grid|all [OPTION]...
 
 Contestants are cuflash's kernels through its C interface, the cuDNN, flash (FlashAttention-2) and memory-efficient
 kernels behind PyTorch's scaled_dot_product_attention, and an unfused computation (naive). They are launched in turn,
@@ -36,6 +36,10 @@ class UsageError(Exception):
     """Something that the caller has to mend."""
 
 
+def first_line(error):
+    return str(error).splitlines()[0][:MAX_REASON]
+
+
 class Comparison:
     """Measures cases one after the other; keeps what the cases share."""
 
@@ -59,10 +63,9 @@ class Comparison:
     def skip(self, case, contestant, reason):
         self.skipped.setdefault(f"{contestant}: {reason}", []).append(case.name())
 
-    def cuflash_kernels(self, case):
-        """(name, whether dispatch chooses it) of the kernels to measure."""
+    def cuflash_kernels(self, case, wanted):
+        """(name, whether dispatch chooses it) of the kernels to measure; wanted: names, None for all that accept."""
         chosen, others = self.library.rooms(case)
-        wanted = self.options.kernels
         names = [chosen] if wanted is None or "auto" in wanted else []
         if wanted is None:
             too_much = "scalar" in others and case.flops > 1e9 * self.options.scalar_gflop
@@ -73,15 +76,15 @@ class Comparison:
             names += [name for name in wanted if name not in ("auto", *names)]
         return [(name, name == chosen) for name in names]
 
-    def contestants(self, case, libraries):
+    def contestants(self, case, libraries, kernels):
         import torch
 
         forward_case, inputs, _ = self.prepare(case)
-        for name, is_chosen in self.cuflash_kernels(case) if "cuflash" in libraries else ():
+        for name, is_chosen in self.cuflash_kernels(case, kernels) if "cuflash" in libraries else ():
             try:
                 yield self.cuflash_calls.contestant(self.library, case, inputs, name, is_chosen, forward_case)
-            except CuflashError as error:
-                self.skip(case, f"cuflash/{name}", str(error))
+            except (CuflashError, torch.cuda.OutOfMemoryError) as error:
+                self.skip(case, f"cuflash/{name}", first_line(error))
         for name in libraries:
             if name == "cuflash":
                 continue
@@ -90,7 +93,7 @@ class Comparison:
                 try:
                     yield self.torch_calls.fastest_layout(name, case, inputs, self.timer)
                 except RuntimeError as error:  # PyTorch: the kernel does not serve the case, or memory is short
-                    reason = str(error).splitlines()[0][:MAX_REASON]
+                    reason = first_line(error)
             if reason is not None:
                 self.skip(case, name, reason)
 
@@ -98,9 +101,20 @@ class Comparison:
         outputs = {name: contestant.view(tensor) for name, tensor in contestant.launch().items()}
         return self.references.relative_error(self.prepared[2], outputs)
 
-    def measure(self, case, libraries):
-        """The records of a case."""
-        found = {one.name: one for one in self.contestants(case, libraries)}
+    def measure(self, case, libraries, kernels):
+        """The records of a case; none if memory runs out."""
+        import torch
+
+        try:
+            return self.measure_all(case, libraries, kernels)
+        except torch.cuda.OutOfMemoryError as error:
+            self.skip(case, "all", first_line(error))
+        self.prepared = (None, None, None)  # here, where the exception no longer holds what it met
+        torch.cuda.empty_cache()
+        return []
+
+    def measure_all(self, case, libraries, kernels):
+        found = {one.name: one for one in self.contestants(case, libraries, kernels)}
         if not found:
             return []
         errors = {name: self.error_of(one) for name, one in found.items()}
@@ -125,7 +139,21 @@ def label(one):
     return f"{name}{'*' if one.get('chosen') else ''} {one['tflops']:.4g}"
 
 
-def run_set(comparison, options, name, selected, libraries):
+def print_ratios(found, library):
+    """How each of cuflash's kernels compares with a library, by case and over all cases of an operation."""
+    ratios = {}
+    for key, kernel, ours, theirs in records.rates_against(found, library):
+        case = cases.Case(*key)
+        ratios.setdefault((case.op, kernel), []).append(ours / theirs)
+        print(f"{case.name():34} {kernel:15} {ours:7.4g} / {library} {theirs:7.4g} = {ours / theirs:.3f}")
+    for (operation, kernel), values in ratios.items():
+        mean, lowest = records.geometric_mean(values), min(values)
+        print(f"{operation} {kernel} / {library}: geometric mean {mean:.3f}, lowest {lowest:.3f}, {len(values)} cases")
+
+
+def run_set(comparison, options, name, selected):
+    libraries = options.libraries or cases.SET_LIBRARIES[name]
+    kernels = options.kernels or cases.SET_KERNELS[name]
     start = time.monotonic()
     comparison.skipped = {}
     run = {
@@ -140,13 +168,14 @@ def run_set(comparison, options, name, selected, libraries):
     print(f"{name}: {len(selected)} cases; matrix product, TFLOP/s: {run['matmul_tflops']}; * is dispatch's choice")
     found, wrong = [], 0
     for number, case in enumerate(selected, 1):
-        measured = comparison.measure(case, libraries)
+        measured = comparison.measure(case, libraries, kernels)
         found += measured
         print(f"[{number:2}/{len(selected)}] {case.name():34} {'  '.join(map(label, measured))}", flush=True)
         for one in measured:
             if problem := records.wrong(one):
                 wrong += 1
                 print(f"        WRONG: {one['library']}/{one['kernel']}: {problem}", flush=True)
+    print_ratios(found, "flash2")
     for reason, names in comparison.skipped.items():
         print(f"left out, {len(names)} cases: {reason}")
     run["seconds"] = round(time.monotonic() - start, 1)
@@ -189,7 +218,7 @@ def parse_options(arguments):
     part = parser.add_argument_group("a part of a set; then nothing is written unless --out is given").add_argument
     part("--libraries", type=comma_list(str, LIBRARIES), metavar="LIST", help=f"of {', '.join(LIBRARIES)}")
     part("--kernels", type=comma_list(str), metavar="LIST",
-         help="auto (dispatch's choice) and names; by default auto and all that accept")  # fmt: skip
+         help="auto (dispatch's choice) and names; by default auto and all that accept, in grid auto")  # fmt: skip
     part("--op", type=comma_list(str, cases.OPERATIONS), metavar="LIST", help="of fwd, bwd")
     part("--dtype", type=comma_list(str, cases.DTYPES), metavar="LIST", help="of fp32, fp16, bf16")
     part("--head-dim", type=comma_list(int), metavar="LIST", help="64,128 say")
@@ -220,8 +249,15 @@ def open_library(given):
     return Library(path.resolve())
 
 
+def check_kernel_names(library, wanted):
+    known = {"auto"} | {info.name.decode() for op in cases.OPERATIONS for info in library.kernels(op)}
+    if unknown := [name for name in wanted or () if name not in known]:
+        raise UsageError(f"--kernels: there is no {unknown[0]}; there are {', '.join(sorted(known))}")
+
+
 def compare(options):
     library = open_library(options.library)
+    check_kernel_names(library, options.kernels)
     torch = load_torch()
     described = {**machine.describe(torch), "method": METHOD}
     out = options.out
@@ -233,8 +269,7 @@ def compare(options):
     with torch.no_grad():
         comparison = Comparison(options, library)
         for name in cases.SETS if options.set == "all" else [options.set]:
-            libraries = options.libraries or cases.SET_LIBRARIES[name]
-            run, wrong_here = run_set(comparison, options, name, selected_cases(options, name), libraries)
+            run, wrong_here = run_set(comparison, options, name, selected_cases(options, name))
             wrong += wrong_here
             if out:
                 content = records.merged(content, described, {name: run})

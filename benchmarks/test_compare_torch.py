@@ -50,10 +50,20 @@ class Cases(unittest.TestCase):
         equal_heads = [one for one in grid if one.heads == one.heads_k]
         self.assertEqual({one.batch * one.seqlen_q for one in equal_heads}, {16384})
         self.assertEqual({one.heads * one.head_dim for one in equal_heads}, {2048})
-        self.assertEqual(len([one for one in grid if (one.op, one.dtype) == ("fwd", "bf16")]), 3 * 6 * 2 + 2)
-        self.assertEqual(len([one for one in grid if (one.op, one.dtype) == ("bwd", "fp16")]), 4 * 2)
+        self.assertEqual(len([one for one in grid if (one.op, one.dtype) == ("fwd", "bf16")]), 3 * 3 * 2 + 2)
+        self.assertEqual(len([one for one in grid if (one.op, one.dtype) == ("bwd", "fp16")]), 2)
         grouped = [one for one in grid if one.heads != one.heads_k]
         self.assertEqual({(one.batch, one.heads, one.heads_k, one.seqlen_q) for one in grouped}, {(2, 32, 8, 8192)})
+
+    def test_the_ladder_is_one_shape_that_scalar_can_do(self):
+        ladder = cases.ladder_cases()
+        self.assertEqual({(one.batch, one.heads, one.heads_k, one.seqlen_q) for one in ladder}, {(2, 16, 16, 4096)})
+        limit = 1e9 * compare_torch.parse_options(["--set", "ladder"]).scalar_gflop
+        self.assertLess(max(one.flops for one in ladder), limit)
+
+    def test_every_set_says_whom_it_compares(self):
+        for table in (cases.SET_LIBRARIES, cases.SET_KERNELS):
+            self.assertEqual(list(table), list(cases.SETS))
 
     def test_no_case_is_twice_in_a_set(self):
         for name, make in cases.SETS.items():
@@ -214,7 +224,7 @@ class Kernels(unittest.TestCase):
         comparison.library = mock.Mock()
         comparison.library.rooms.return_value = (chosen, others)
         comparison.skipped = {}
-        return comparison.cuflash_kernels(measured or case()), comparison.skipped
+        return comparison.cuflash_kernels(measured or case(), comparison.options.kernels), comparison.skipped
 
     def test_by_default_all_that_accept(self):
         found, skipped = self.kernels([], "tiled", ["other", "scalar"])
@@ -232,6 +242,76 @@ class Kernels(unittest.TestCase):
 
     def test_the_choice_is_not_measured_twice(self):
         self.assertEqual(self.kernels(["--kernels", "auto,tiled"], "tiled", [])[0], [("tiled", True)])
+
+    def test_a_name_that_no_kernel_has_is_an_error(self):
+        err = io.StringIO()
+        arguments = ["--set", "grid", "--kernels", "scalar,unheard-of", "--library", str(given.library)]
+        with contextlib.redirect_stderr(err):
+            self.assertEqual(compare_torch.main(arguments), 1)
+        self.assertIn("there is no unheard-of; there are auto,", err.getvalue())
+
+
+class Ratios(unittest.TestCase):
+    """What is printed at the end of a set."""
+
+    def printed(self, rates):
+        found = []
+        for one, of_case in rates.items():
+            for name, rate in of_case.items():
+                library = name if name == "flash2" else "cuflash"
+                found.append(records.record(one, library, name, [one.flops / rate * 1e-9], 0.0))
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            compare_torch.print_ratios(found, "flash2")
+        return out.getvalue().splitlines()
+
+    def test_cells_and_means(self):
+        forward = [case("fwd", "bf16", head_dim=64, seqlen_q=rows, seqlen_k=rows) for rows in (4096, 8192)]
+        backward = case("bwd", "bf16", head_dim=64, seqlen_q=4096, seqlen_k=4096)
+        lines = self.printed({
+            forward[0]: {"fast": 200.0, "slow": 10.0, "flash2": 100.0},
+            forward[1]: {"fast": 50.0, "flash2": 100.0},
+            backward: {"fast": 110.0, "flash2": 100.0},
+        })  # fmt: skip
+        self.assertEqual(len(lines), 4 + 3)
+        self.assertRegex(lines[0], r"^fwd bf16 d64 full 1x2x4096 +fast +200 / flash2 +100 = 2\.000$")
+        self.assertEqual(lines[4], "fwd fast / flash2: geometric mean 1.000, lowest 0.500, 2 cases")
+        self.assertEqual(lines[5], "fwd slow / flash2: geometric mean 0.100, lowest 0.100, 1 cases")
+        self.assertEqual(lines[6], "bwd fast / flash2: geometric mean 1.100, lowest 1.100, 1 cases")
+
+    def test_without_the_library_there_is_nothing(self):
+        self.assertEqual(self.printed({case(seqlen_q=4096, seqlen_k=4096): {"fast": 1.0}}), [])
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+class OutOfMemory(unittest.TestCase):
+    """One case too many for the memory does not cost the set."""
+
+    def comparison(self):
+        comparison = object.__new__(compare_torch.Comparison)
+        comparison.skipped, comparison.prepared = {}, ("kept",) * 3
+        return comparison
+
+    def test_of_a_case(self):
+        import torch
+
+        comparison = self.comparison()
+        comparison.measure_all = mock.Mock(side_effect=torch.cuda.OutOfMemoryError("CUDA out of memory.\nMore"))
+        self.assertEqual(comparison.measure(case(), ("cuflash",), None), [])
+        self.assertEqual(comparison.skipped, {"all: CUDA out of memory.": [case().name()]})
+        self.assertEqual(comparison.prepared, (None, None, None))
+
+    def test_of_a_contestant(self):
+        import torch
+
+        comparison = self.comparison()
+        comparison.prepare = lambda _: (case(), None, None)
+        comparison.library = None
+        comparison.cuflash_kernels = lambda *_: [("large", True), ("small", False)]
+        comparison.cuflash_calls = mock.Mock()
+        comparison.cuflash_calls.contestant.side_effect = [torch.cuda.OutOfMemoryError("no memory"), "made"]
+        self.assertEqual(list(comparison.contestants(case(), ("cuflash",), None)), ["made"])
+        self.assertEqual(comparison.skipped, {"cuflash/large: no memory": [case().name()]})
 
 
 LAYOUT_PROGRAM = """

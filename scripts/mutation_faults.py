@@ -16,9 +16,12 @@ A list is tests/mutations/<room>.py, which defines
   UNITS   as above
   TESTS   (program, filter, level) in the order in which they are run, up to the first that fails; a fourth element names
           a tool of compute-sanitizer that the program runs under, for faults that show only when the timing is unlucky
+
+common.py is the list of src/kernels/common, and holds what other lists import.
 """
 import pathlib
 import runpy
+import sys
 from dataclasses import dataclass
 
 MIN_FAULTS = 10
@@ -56,8 +59,18 @@ def kernel_rooms(root):
     return sorted(path.name for path in (root / "src" / "kernels").iterdir() if path.is_dir() and any(path.iterdir()))
 
 
+def run_list(folder, room):
+    """What a list defines. It may import common, which holds what the lists share: that of this folder."""
+    sys.path.insert(0, str(folder))
+    try:
+        return runpy.run_path(str(folder / f"{room}.py"))
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop("common", None)
+
+
 def load(root, room):
-    names = runpy.run_path(str(root / "tests" / "mutations" / f"{room}.py"))
+    names = run_list(root / "tests" / "mutations", room)
     faults = []
     for row in names["FAULTS"]:
         wrong = (KEYS - row.keys()) | (row.keys() - KEYS - OPTIONAL_KEYS)
@@ -90,7 +103,7 @@ def problems(root):
     for room in rooms_with_lists(root):
         try:
             faults = load(root, room)
-        except (KeyError, ValueError) as error:
+        except (ImportError, KeyError, ValueError) as error:
             found.append(f"tests/mutations/{room}.py: {error}")
             continue
         if len(faults) < MIN_FAULTS:

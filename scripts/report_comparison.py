@@ -104,6 +104,18 @@ def text_of(value):
     return "" if value is None else number(value)
 
 
+# What dispatch's choice is compared with: of each problem the best peer, or one contestant.
+REFERENCES = {
+    "best peer": best_peer,
+    "flash2": lambda by_label: by_label.get("flash2"),
+    "scalar": lambda by_label: by_label.get("scalar"),
+}
+
+
+def references(columns):
+    return [name for name in REFERENCES if name == "best peer" or name in columns]
+
+
 def problem_row(by_label, columns):
     first, own = next(iter(by_label.values())), chosen(by_label)
     cells = []
@@ -111,18 +123,20 @@ def problem_row(by_label, columns):
         one = by_label.get(column)
         rate = text_of(one and one["tflops"])
         cells.append(f"**{rate}**" if one and one is own else rate)
-    ratios = [ratio(own, best_peer(by_label)), ratio(own, by_label.get("scalar"))]
+    ratios = [ratio(own, REFERENCES[name](by_label)) for name in references(columns)]
     return (str(first["head_dim"]), mask(first), shape(first), *cells, *map(text_of, ratios))
 
 
 def mean_lines(found):
-    """How the choice of dispatch compares with the best peer over all problems."""
-    ratios = [ratio(chosen(by_label), best_peer(by_label)) for by_label in problems(found)]
-    ratios = [value for value in ratios if value]
-    if not ratios:
-        return []
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    return ["", f"Choice over best peer: geometric mean {number(mean)}, lowest {number(min(ratios))}."]
+    """How the choice of dispatch compares with peers over all problems."""
+    lines = []
+    for name in ("best peer", "flash2"):
+        ratios = [ratio(chosen(by_label), REFERENCES[name](by_label)) for by_label in problems(found)]
+        ratios = [value for value in ratios if value]
+        if ratios:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            lines += ["", f"Choice over {name}: geometric mean {number(mean)}, lowest {number(min(ratios))}."]
+    return lines
 
 
 def error_table(found):
@@ -179,7 +193,8 @@ def set_section(name, run):
         lines.append(f"Matrix product of the same run, TFLOP/s: {ceilings}.")
     for operation, dtype, found in groups(run):
         columns = contestants(found)
-        header = ["head_dim", "mask", "shape", *columns, "choice / best peer", "choice / scalar"]
+        ratios = [f"choice / {name}" for name in references(columns)]
+        header = ["head_dim", "mask", "shape", *columns, *ratios]
         rows = [problem_row(by_label, columns) for by_label in problems(found)]
         title = f"{OPERATIONS[operation]}, {dtype}"
         lines += ["", f"#### {title}: TFLOP/s", "", *table(header, rows, 3), *mean_lines(found)]

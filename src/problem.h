@@ -45,6 +45,9 @@ constexpr DTypeSet dtype_bit(cuflashDataType_t dtype) {
   }
 }
 
+inline constexpr DTypeSet k16BitDTypes = CUFLASH_DTYPE_BIT_16F | CUFLASH_DTYPE_BIT_16BF;
+inline constexpr DTypeSet kAllDTypes = CUFLASH_DTYPE_BIT_32F | k16BitDTypes;
+
 constexpr int64_t dtype_size(cuflashDataType_t dtype) { return dtype == CUFLASH_R_32F ? 4 : 2; }
 
 constexpr const char* dtype_name(cuflashDataType_t dtype) {

@@ -2,32 +2,56 @@
 #include "registry.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
+#include <type_traits>
 
 #include "env.h"
+#include "kernels/built_rooms.h"
+#include "kernels/cp_async/family.h"
 #include "kernels/host/family.h"
 #include "kernels/register_tiled/family.h"
 #include "kernels/scalar/family.h"
+#include "kernels/wmma/family.h"
 
 namespace cuflash {
 namespace {
 
 // What runs where: order is preference, the first family that accepts a problem runs it. This is the only such list;
-// dispatch, size queries, explain, tests, benchmarks and docs/dispatch.md read it.
+// dispatch, size queries, explain, tests, benchmarks and docs/dispatch.md read it. A room that this build has no code for
+// is not listed: what stands in its place is null.
 // clang-format off
-constexpr const ForwardFamily* kForwardFamilies[] = {
-    &register_tiled::kForward,  // sm_70 up  fp32 fp16 bf16   head_dim 1..256   every feature, if shared memory allows
-    &scalar::kForward,          // sm_70 up  fp32 fp16 bf16   head_dim 1..256   every feature
-    &host::kForward,            // no GPU    fp32 fp16 bf16   head_dim 1..256   every feature; only for device = HOST
+constexpr const ForwardFamily* kForwardRows[] = {
+    built::cp_async       ? &cp_async::kForward       : nullptr,  // sm_80 up       fp16 bf16   16-byte aligned
+    built::wmma           ? &wmma::kForward           : nullptr,  // sm_70 up       fp16 bf16   bf16 from sm_80 up
+    built::register_tiled ? &register_tiled::kForward : nullptr,  // sm_70 up  fp32 fp16 bf16   if shared memory allows
+    built::scalar         ? &scalar::kForward         : nullptr,  // sm_70 up  fp32 fp16 bf16
+    &host::kForward,                                              // no GPU    fp32 fp16 bf16   for device = HOST
 };
 
-constexpr const BackwardFamily* kBackwardFamilies[] = {
-    &register_tiled::kBackward,
-    &scalar::kBackward,
+constexpr const BackwardFamily* kBackwardRows[] = {
+    built::cp_async       ? &cp_async::kBackward       : nullptr,
+    built::wmma           ? &wmma::kBackward           : nullptr,
+    built::register_tiled ? &register_tiled::kBackward : nullptr,
+    built::scalar         ? &scalar::kBackward         : nullptr,
     &host::kBackward,
 };
 // clang-format on
+
+// The rows that are not null.
+template <const auto& kRows>
+constexpr auto listed() {
+  constexpr auto is_listed = [](const auto* family) { return family != nullptr; };
+  constexpr auto kCount = std::count_if(std::begin(kRows), std::end(kRows), is_listed);
+  std::array<std::decay_t<decltype(kRows[0])>, kCount> families{};
+  std::copy_if(std::begin(kRows), std::end(kRows), families.begin(), is_listed);
+  return families;
+}
+
+constexpr auto kForwardFamilies = listed<kForwardRows>();
+constexpr auto kBackwardFamilies = listed<kBackwardRows>();
 
 Refusal consider_support(const Support& support, const Call& call, const Attention& a, const Device& device) {
   if (support.device != call.device) {

@@ -32,6 +32,13 @@ struct BuiltArch {
   }
 };
 
+// The code of one room in this binary: the generated header kernels/<room>/built_architectures.h.
+struct BuiltCode {
+  int32_t min_sm;
+  std::span<const BuiltArch> built;
+  const char* architectures;  // `built` as text
+};
+
 // What a family can do at all, on any device and for any shape. Printed, compared, frozen by tests.
 struct Support {
   cuflashDevice_t device;
@@ -43,6 +50,19 @@ struct Support {
   int32_t max_head_dim;
   FeatureSet features;
 };
+
+// Of a room whose code runs on every GPU from its lowest on.
+constexpr Support gpu_support(const BuiltCode& code, DTypeSet dtypes, int32_t max_head_dim, FeatureSet features) {
+  return {
+      .device = CUFLASH_DEVICE_CUDA,
+      .min_sm = code.min_sm,
+      .max_sm = 999,
+      .built = code.built,
+      .architectures = code.architectures,
+      .dtypes = dtypes,
+      .max_head_dim = max_head_dim,
+      .features = features};
+}
 
 enum class Verdict {
   kAccept,

@@ -6,7 +6,7 @@ DTYPES = ("fp32", "fp16", "bf16")
 OPERATIONS = ("fwd", "bwd")
 GRID_TOKENS = 16384
 GRID_HIDDEN = 2048
-GRID_SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
+GRID_SEQLENS = (1024, 4096, 16384)
 
 
 @dataclass(frozen=True)
@@ -76,21 +76,31 @@ def baseline_cases():
 
 
 def grid_cases():
-    """FlashAttention's grid in bf16, its head_dim 128 at three lengths and at 8192 in fp16, and grouped heads."""
+    """Of FlashAttention's grid: bf16 at three lengths, fp16 at one, and grouped heads."""
     return (
         product(["bf16"], [grid_shape(seqlen, head_dim) for head_dim in (64, 128, 256) for seqlen in GRID_SEQLENS])
-        + product(["fp16"], [grid_shape(seqlen, 128) for seqlen in (1024, 4096, 8192, 16384)])
+        + product(["fp16"], [grid_shape(8192, 128)])
         + product(["bf16"], [(2, 32, 8, 8192, 128)])
     )
 
 
-SETS = {"fp32": fp32_cases, "baseline": baseline_cases, "grid": grid_cases}
+def ladder_cases():
+    """What every room can do in a bearable time, for the steps from one to the next."""
+    return product(["bf16"], [(2, 16, 16, 4096, head_dim) for head_dim in (64, 128)]) + product(
+        ["fp16"], [(2, 16, 16, 4096, 128)]
+    )
+
+
+SETS = {"fp32": fp32_cases, "baseline": baseline_cases, "ladder": ladder_cases, "grid": grid_cases}
 # Libraries that a set compares with where --libraries does not say it. flash2, cudnn: no fp32.
 SET_LIBRARIES = {
     "fp32": ("cuflash", "mem_efficient", "naive"),
     "baseline": ("cuflash", "cudnn", "flash2", "mem_efficient", "naive"),
+    "ladder": ("cuflash", "flash2", "naive"),
     "grid": ("cuflash", "cudnn", "flash2"),
 }
+# Kernels of cuflash that a set measures where --kernels does not say it; None: auto and all that accept.
+SET_KERNELS = {"fp32": None, "baseline": None, "ladder": None, "grid": ("auto",)}
 
 
 def select(cases, op=None, dtype=None, head_dim=None, mask=None):

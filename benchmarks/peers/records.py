@@ -40,6 +40,20 @@ def wrong(one):
     return f"relative error {one['error']:.2e} is above {limit:.0e}" if one["error"] > limit else None
 
 
+def rates_against(found, library):
+    """(case key, kernel, its TFLOP/s, the library's) of cuflash's kernels where the library takes part."""
+    theirs = {case_key(one): one["tflops"] for one in found if one["library"] == library}
+    return [
+        (case_key(one), one["kernel"], one["tflops"], theirs[case_key(one)])
+        for one in found
+        if one["library"] == "cuflash" and theirs.get(case_key(one))
+    ]
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
 def case_key(one):
     return tuple(one[key] for key in CASE_KEYS)
 

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "dispatch_cases.h"
 #include "registry.h"
@@ -19,26 +20,36 @@ namespace {
 std::string golden_path;
 bool update_golden = false;
 
-// "1..64 fast, 65..256 scalar": the choice for every head_dim.
+// "1..64 fast, 65..256 scalar": the choice for some head dims, in ascending order.
+template <class Choice>
+std::string ranges(const std::vector<int32_t>& head_dims, const Choice& choice) {
+  std::ostringstream text;
+  for (size_t first = 0; first < head_dims.size();) {
+    const std::string chosen = choice(head_dims[first]);
+    size_t last = first;
+    while (last + 1 < head_dims.size() && choice(head_dims[last + 1]) == chosen) ++last;
+    text << (first == 0 ? "" : ", ") << head_dims[first] << ".." << head_dims[last] << " " << chosen;
+    first = last + 1;
+  }
+  return text.str();
+}
+
+// The choice for every head_dim; for multiples of 8, whose rows are aligned, and others apart where that is shorter.
 template <class Problem>
 std::string choices(
     cuflashDevice_t where, const Device& device, cuflashDataType_t dtype, const Variant<ParamsOf<Problem>>& variant
 ) {
-  constexpr int32_t kMaxHeadDim = 256;
-  std::ostringstream text;
-  std::string current;
-  int32_t first = 1;
-  for (int32_t head_dim = 1; head_dim <= kMaxHeadDim + 1; ++head_dim) {
-    const std::string chosen =
-        head_dim > kMaxHeadDim ? ""
-                               : first_that_accepts(dispatch_problem<Problem>(where, dtype, head_dim, variant), device);
-    if (head_dim == 1) current = chosen;
-    if (chosen == current) continue;
-    text << (first == 1 ? "" : ", ") << first << ".." << head_dim - 1 << " " << current;
-    first = head_dim;
-    current = chosen;
+  const auto choice = [&](int32_t head_dim) {
+    return std::string(first_that_accepts(dispatch_problem<Problem>(where, dtype, head_dim, variant), device));
+  };
+  std::vector<int32_t> all, multiples, others;
+  for (int32_t head_dim = 1; head_dim <= 256; ++head_dim) {
+    all.push_back(head_dim);
+    (head_dim % 8 == 0 ? multiples : others).push_back(head_dim);
   }
-  return text.str();
+  const std::string together = ranges(all, choice);
+  const std::string apart = ranges(multiples, choice) + " by 8, " + ranges(others, choice) + " else";
+  return apart.size() < together.size() ? apart : together;
 }
 
 template <class Problem>

@@ -43,6 +43,8 @@ TYPED_TEST(ExplainTest, SaysWhatRunsAndWhyNothingElse) {
           "head_dim=8 head_dim_v=8 features=causal,gqa,softcap\n"
   );
   expect_line(text, "sm_90, 132 SMs\n");
+  expect_line(text, "  cp_async         cannot: dtype (fp32) is not served\n");
+  expect_line(text, "  wmma             cannot: dtype (fp32) is not served\n");
   expect_line(text, "  register_tiled   chosen: capacity head_dim 32, ");
   expect_line(text, "  scalar           could: not tried, an earlier kernel accepts\n");
   expect_line(
@@ -57,7 +59,7 @@ TYPED_TEST(ExplainTest, SaysWhatRunsAndWhyNothingElse) {
 TYPED_TEST(ExplainTest, OnTheHost) {
   const std::string text = this->text_of(SmallCall<TypeParam>(CUFLASH_DEVICE_HOST));
   expect_line(text, "device: host\n");
-  for (const char* kernel : {"register_tiled ", "scalar         "}) {
+  for (const char* kernel : {"cp_async       ", "wmma           ", "register_tiled ", "scalar         "}) {
     const char* reason = "  cannot: device (CUFLASH_DEVICE_HOST) needs host memory: this is a GPU kernel\n";
     expect_line(text, std::string("  ") + kernel + reason);
   }

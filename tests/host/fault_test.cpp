@@ -23,11 +23,13 @@ template <class Params>
 struct Path {
   const char* kernel;
   std::set<std::string> launches;
+  cuflashDataType_t dtype = CUFLASH_R_32F;
   bool deterministic = false;
 
   SmallCall<Params> call() const {
     SmallCall<Params> result(CUFLASH_DEVICE_CUDA, kLargeHeads);
     result.params.kernel = kernel;
+    result.params.dtype = dtype;
     if constexpr (std::is_same_v<Params, cuflashBackwardParams_t>) result.params.deterministic = deterministic;
     return result;
   }
@@ -36,11 +38,23 @@ struct Path {
 template <class Params>
 std::vector<Path<Params>> paths() {
   if constexpr (std::is_same_v<Params, cuflashForwardParams_t>) {
-    return {{"register_tiled", {"register_tiled fwd"}}, {"scalar", {"scalar fwd"}}};
+    return {
+        {"cp_async", {"cp_async fwd"}, CUFLASH_R_16BF},
+        {"wmma", {"wmma fwd"}, CUFLASH_R_16F},
+        {"register_tiled", {"register_tiled fwd"}},
+        {"scalar", {"scalar fwd"}},
+    };
   } else {
     return {
+        {"cp_async", {"cp_async bwd_delta", "cp_async bwd", "cp_async bwd_finish_dq"}, CUFLASH_R_16BF},
+        {"cp_async", {"cp_async bwd_delta", "cp_async bwd", "cp_async bwd_dq"}, CUFLASH_R_16BF, true},
+        {"wmma", {"wmma bwd_delta", "wmma bwd", "wmma bwd_finish_dq"}, CUFLASH_R_16F},
+        {"wmma", {"wmma bwd_delta", "wmma bwd", "wmma bwd_dq"}, CUFLASH_R_16F, true},
         {"register_tiled", {"register_tiled bwd_delta", "register_tiled bwd", "register_tiled bwd_finish_dq"}},
-        {"register_tiled", {"register_tiled bwd_delta", "register_tiled bwd", "register_tiled bwd_dq"}, true},
+        {"register_tiled",
+         {"register_tiled bwd_delta", "register_tiled bwd", "register_tiled bwd_dq"},
+         CUFLASH_R_32F,
+         true},
         {"scalar", {"scalar bwd_delta", "scalar bwd_dq", "scalar bwd_dkv"}},
     };
   }

@@ -57,6 +57,17 @@ cuflashStatus_t run_unbacked(
   return Api<Params>::run(&p, reinterpret_cast<void*>(uintptr_t{1} << 58), bytes, nullptr);
 }
 
+// Rooms differ in dtypes and alignment.
+template <class Params>
+bool is_served(const char* kernel, const Shape& shape, cuflashDataType_t dtype) {
+  Params p = shape_params<Params>(CUFLASH_DEVICE_CUDA, shape, dtype);
+  p.kernel = kernel;
+  size_t bytes = 0;
+  const cuflashStatus_t status = Api<Params>::workspace_size(&p, &bytes);
+  EXPECT_TRUE(status == CUFLASH_STATUS_SUCCESS || status == CUFLASH_STATUS_NOT_SUPPORTED);
+  return status == CUFLASH_STATUS_SUCCESS;
+}
+
 void expect_valid_launches(const std::string& what) {
   EXPECT_FALSE(fake_runtime().launches().empty()) << what;
   for (const LaunchRecord& launch : fake_runtime().launches()) {
@@ -117,8 +128,11 @@ TYPED_TEST(LaunchTest, GridsHoldAtEveryExtreme) {
       {1, 71280, 71280, 1, 33728, 64, 64},  // heads above 65,535
       {3, 5, 1, 1 << 26, 1 << 20, 255, 1},
   };
+  std::set<std::string> tried;
   for (const Shape& s : shapes) {
     for (const char* kernel : gpu_kernels<TypeParam>()) {
+      if (!is_served<TypeParam>(kernel, s, CUFLASH_R_16F)) continue;
+      tried.insert(kernel);
       const std::string what = std::string(kernel) + ", batch " + std::to_string(s.batch) + ", num_heads " +
                                std::to_string(s.num_heads) + ", seqlen_q " + std::to_string(s.seqlen_q) +
                                ", seqlen_k " + std::to_string(s.seqlen_k);
@@ -128,6 +142,7 @@ TYPED_TEST(LaunchTest, GridsHoldAtEveryExtreme) {
       expect_valid_launches(what);
     }
   }
+  EXPECT_EQ(tried.size(), gpu_kernels<TypeParam>().size());
 }
 
 // With packed rows an entry may be as long as all of them, so that grids are counted by the product of batch and rows:
@@ -192,7 +207,7 @@ TYPED_TEST(LaunchTest, PackedTensorsOfTooManyRowsAreRefused) {
 // More tiles than a grid can hold: as many blocks as there can be, which loop.
 TYPED_TEST(LaunchTest, BoundsMayExceedAGrid) {
   static int32_t cu_seqlens[1];
-  TypeParam p = shape_params<TypeParam>(CUFLASH_DEVICE_CUDA, {1, 1, 1, 1, 1, 1, 1}, CUFLASH_R_16F);
+  TypeParam p = shape_params<TypeParam>(CUFLASH_DEVICE_CUDA, {1, 1, 1, 1, 1, 8, 8}, CUFLASH_R_16F);
   p.batch = 1 << 24;
   p.seqlen_q = p.seqlen_k = INT32_MAX;
   p.cu_seqlens_q = p.cu_seqlens_k = cu_seqlens;
@@ -256,13 +271,17 @@ std::vector<const void*> launched_kernels(
 }
 
 TYPED_TEST(LaunchTest, PreloadLoadsWhatRunLaunches) {
+  std::set<std::string> tried;
   for (const char* kernel : gpu_kernels<TypeParam>()) {
     for (const bool deterministic : {false, true}) {
       for (const cuflashDataType_t dtype : kDTypes) {
-        for (const int32_t head_dim : {1, 32, 33, 64, 65, 128, 129, 256}) {
+        for (const int32_t head_dim : {1, 32, 33, 64, 65, 96, 128, 129, 192, 256}) {
+          const Shape shape = {2, 4, 2, 5, 7, head_dim, head_dim};
+          if (!is_served<TypeParam>(kernel, shape, dtype)) continue;
+          tried.insert(kernel);
           const auto launched = launched_kernels<TypeParam>(head_dim, dtype, kernel, deterministic);
           fake_runtime().reset();
-          auto p = shape_params<TypeParam>(CUFLASH_DEVICE_CUDA, {2, 4, 2, 5, 7, head_dim, head_dim}, dtype);
+          auto p = shape_params<TypeParam>(CUFLASH_DEVICE_CUDA, shape, dtype);
           p.kernel = kernel;
           if constexpr (std::is_same_v<TypeParam, Backward>) p.deterministic = deterministic;
           ASSERT_EQ(Api<TypeParam>::preload(&p), CUFLASH_STATUS_SUCCESS);
@@ -274,13 +293,17 @@ TYPED_TEST(LaunchTest, PreloadLoadsWhatRunLaunches) {
       }
     }
   }
+  EXPECT_EQ(tried.size(), gpu_kernels<TypeParam>().size());
 }
 
-// The same without that of delta, the first one of a backward pass: rooms, dtypes and capacities may share it.
+// The same without those that go over query rows once and need no shared memory: rooms and capacities may share them.
 template <class Params>
 std::vector<const void*> main_kernels(int32_t head_dim, cuflashDataType_t dtype, const char* kernel) {
-  std::vector<const void*> kernels = launched_kernels<Params>(head_dim, dtype, kernel);
-  if (std::is_same_v<Params, Backward>) kernels.erase(kernels.begin());
+  launched_kernels<Params>(head_dim, dtype, kernel);
+  std::vector<const void*> kernels;
+  for (const LaunchRecord& launch : fake_runtime().launches()) {
+    if (launch.shared_bytes > 0) kernels.push_back(launch.kernel);
+  }
   EXPECT_FALSE(kernels.empty());
   return kernels;
 }

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/common/select_type.h"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/tile_table.h"
 #include "kernels/scalar/tiles.h"
 #include "workspace.h"
 
@@ -57,6 +57,29 @@ TEST(TileCoordTest, ByBlockEveryTileIsVisitedOnceInOrder) {
   }
 }
 
+// The same for as many heads at a time as have kTilesInFlight blocks, or for one that has more.
+TEST(TileCoordTest, InGroupsEveryTileIsVisitedOnceInOrder) {
+  for (const int32_t batch : {1, 5}) {
+    for (const int32_t heads : {1, 3, 64}) {
+      for (const int32_t blocks : {1, 7, 100, kTilesInFlight, kTilesInFlight + 1}) {
+        const int32_t group = std::max(1, kTilesInFlight / blocks);
+        int64_t tile = 0;
+        for (int32_t first = 0; first < batch * heads; first += group) {
+          for (int32_t block = 0; block < blocks; ++block) {
+            for (int32_t row = first; row < std::min(first + group, batch * heads); ++row, ++tile) {
+              const TileCoord at = tile_coord_in_groups(tile, batch, heads, blocks);
+              ASSERT_EQ(at.batch, row / heads) << "tile " << tile;
+              ASSERT_EQ(at.head, row % heads) << "tile " << tile;
+              ASSERT_EQ(at.block, block) << "tile " << tile;
+            }
+          }
+        }
+        ASSERT_EQ(tile, num_tiles(batch, heads, blocks));
+      }
+    }
+  }
+}
+
 TEST(TileCoordTest, BlocksOfAHeadAreNeighbours) {
   const TileCoord first = tile_coord(21, 3, 7), last = tile_coord(27, 3, 7);
   EXPECT_EQ(first.head, last.head);
@@ -76,6 +99,10 @@ TEST(TileCoordTest, IndicesAreSixtyFourBits) {
   EXPECT_EQ(by_block.batch, kMax - 1);
   EXPECT_EQ(by_block.head, 1);
   EXPECT_EQ(by_block.block, (1 << 20) - 1);
+  const TileCoord in_groups = tile_coord_in_groups(last, kMax, 2, 1 << 20);
+  EXPECT_EQ(in_groups.batch, kMax - 1);
+  EXPECT_EQ(in_groups.head, 1);
+  EXPECT_EQ(in_groups.block, (1 << 20) - 1);
 }
 
 TEST(CeilDivTest, CoversAndDoesNotOverflow) {

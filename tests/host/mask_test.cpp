@@ -138,5 +138,17 @@ TEST(MaskTest, LargestExtents) {
   }
 }
 
+TEST(MaskTest, MasksPairsUnlessBothSidesAreUnlimited) {
+  Attention a{};
+  a.window_left = a.window_right = kUnlimited;
+  EXPECT_FALSE(masks_pairs(a));
+  a.window_right = 0;
+  EXPECT_TRUE(masks_pairs(a));
+  a.window_left = 5;
+  EXPECT_TRUE(masks_pairs(a));
+  a.window_right = kUnlimited;
+  EXPECT_TRUE(masks_pairs(a));
+}
+
 }  // namespace
 }  // namespace cuflash::test

@@ -19,16 +19,10 @@ namespace cuflash::register_tiled {
 namespace {
 
 using test::float_wavefronts;
+using test::for_each_row;
+using test::matrix_wavefronts;
 using test::quad_wavefronts;
-using test::WarpPlaces;
-
-// The places of a warp's lanes, by a function of the thread.
-template <class Place>
-WarpPlaces warp_places(int warp, Place&& place) {
-  WarpPlaces places;
-  for (int lane = 0; lane < kWarp; ++lane) places[static_cast<size_t>(lane)] = place(warp * kWarp + lane);
-  return places;
-}
+using test::warp_places;
 
 TEST(WavefrontsTest, Floats) {
   EXPECT_EQ(float_wavefronts(warp_places(0, [](int) { return 5; })), 1) << "one word for all";
@@ -50,11 +44,11 @@ TEST(WavefrontsTest, Quads) {
   EXPECT_EQ(quad_wavefronts(warp_places(0, [](int t) { return 128 * t; })), 32) << "a column";
 }
 
-// Calls f.operator()<kRow>() for every row of a tile table.
-template <const auto& kTable, class F>
-void for_each_row(F&& f) {
-  [&]<int... kRow>(std::integer_sequence<int, kRow...>) { (f.template operator()<kRow>(), ...); }
-  (std::make_integer_sequence<int, static_cast<int>(kTable.size())>());
+TEST(WavefrontsTest, Matrices) {
+  EXPECT_EQ(matrix_wavefronts(warp_places(0, [](int t) { return 4 * t; })), 4) << "rows one behind the other";
+  EXPECT_EQ(matrix_wavefronts(warp_places(0, [](int t) { return 32 * t + (t % 8) * 4; })), 4) << "a diagonal";
+  EXPECT_EQ(matrix_wavefronts(warp_places(0, [](int t) { return 8 * t; })), 8) << "every second quad";
+  EXPECT_EQ(matrix_wavefronts(warp_places(0, [](int t) { return 32 * t; })), 32) << "a column";
 }
 
 // Counts the owners of each element.

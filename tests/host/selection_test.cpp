@@ -109,7 +109,7 @@ TEST(SharedMemoryTest, WhereNoTileFitsTheNextKernelServes) {
   const auto plain = dispatch_variants<cuflashForwardParams_t>().front();
   for (const int32_t sm : {75, 86, 89, 120}) {
     for (const int32_t head_dim : {128, 129, 256}) {
-      const auto problem = dispatch_problem<ForwardProblem>(CUFLASH_DEVICE_CUDA, CUFLASH_R_16F, head_dim, plain);
+      const auto problem = dispatch_problem<ForwardProblem>(CUFLASH_DEVICE_CUDA, CUFLASH_R_32F, head_dim, plain);
       EXPECT_STREQ(first_that_accepts(problem, gpu(sm)), head_dim <= 128 ? "register_tiled" : "scalar")
           << "sm_" << sm << ", head_dim " << head_dim;
     }
@@ -117,7 +117,7 @@ TEST(SharedMemoryTest, WhereNoTileFitsTheNextKernelServes) {
   Device small = gpu(90);
   small.max_shared_bytes = 99 * 1024;
   const Variant<cuflashForwardParams_t> wide_v = {"wide v", [](cuflashForwardParams_t& p) { p.head_dim_v = 192; }};
-  auto problem = dispatch_problem<ForwardProblem>(CUFLASH_DEVICE_CUDA, CUFLASH_R_16F, 64, wide_v);
+  auto problem = dispatch_problem<ForwardProblem>(CUFLASH_DEVICE_CUDA, CUFLASH_R_32F, 64, wide_v);
   problem.kernel = "register_tiled";
   Selection<ForwardProblem> selection;
   EXPECT_EQ(select(problem, small, &selection).code(), CUFLASH_STATUS_NOT_SUPPORTED);

@@ -4,7 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
+#include <cstdint>
+#include <set>
+#include <tuple>
 
 namespace cuflash {
 namespace {
@@ -70,6 +74,47 @@ TEST(TileCoordTest, TilesCountInSixtyFourBits) {
   EXPECT_EQ(last.batch, 69999);
   EXPECT_EQ(last.head, 2);
   EXPECT_EQ(last.block, kBlocks - 1);
+}
+
+// On both sides of 2^32, where the division changes its width.
+TEST(DivideTest, QuotientAndRestAtEveryWidth) {
+  constexpr int64_t kWide = int64_t{1} << 32;
+  const int64_t values[] = {0, 1, 2, 255, INT32_MAX, kWide / 2, kWide - 1, kWide, kWide + 1, 3 * kWide + 7, INT64_MAX};
+  for (const int64_t a : values) {
+    for (const int64_t b : values) {
+      if (b == 0) continue;
+      const Quotient quotient = divide(a, b);
+      EXPECT_EQ(quotient.whole, a / b) << a << " / " << b;
+      EXPECT_EQ(quotient.rest, a % b) << a << " / " << b;
+    }
+  }
+}
+
+// More tiles than 32 bits count: no two tiles of a group are the same, and all are of its heads, in order of blocks.
+TEST(TileCoordTest, GroupsOfHeadsBeyondThirtyTwoBits) {
+  constexpr int32_t kBatch = 70001, kHeads = 1003;
+  for (const int32_t blocks : {100, kTilesInFlight, 1000, INT32_MAX / 128 + 1}) {
+    const int64_t tiles = num_tiles(kBatch, kHeads, blocks);
+    ASSERT_GT(tiles, int64_t{UINT32_MAX});
+    const int64_t group = blocks < kTilesInFlight ? kTilesInFlight / blocks : 1;  // heads
+    const int64_t heads = int64_t{kBatch} * kHeads;
+    std::set<std::tuple<int32_t, int32_t, int32_t>> seen;
+    for (const int64_t first : {int64_t{0}, heads / 2 / group * group, (heads - 1) / group * group}) {
+      const int64_t size = std::min(group, heads - first);
+      for (int64_t i = 0; i < std::min<int64_t>(size * blocks, 5000); ++i) {
+        const TileCoord at = tile_coord_in_groups(first * blocks + i, kBatch, kHeads, blocks);
+        const int64_t head = int64_t{at.batch} * kHeads + at.head;
+        ASSERT_TRUE(head >= first && head < first + size) << "tile " << i << " of the group of head " << first;
+        ASSERT_TRUE(at.head >= 0 && at.head < kHeads);
+        ASSERT_EQ(at.block, i / size);
+        ASSERT_TRUE(seen.emplace(at.batch, at.head, at.block).second) << "tile " << i << " of head " << first;
+      }
+    }
+    const TileCoord last = tile_coord_in_groups(tiles - 1, kBatch, kHeads, blocks);
+    EXPECT_EQ(last.batch, kBatch - 1);
+    EXPECT_EQ(last.head, kHeads - 1);
+    EXPECT_EQ(last.block, blocks - 1);
+  }
 }
 
 }  // namespace

@@ -10,11 +10,27 @@
 #include <array>
 #include <set>
 #include <span>
+#include <utility>
 
 namespace cuflash::test {
 
 // Places of the 32 lanes in shared memory, counted in floats.
 using WarpPlaces = std::array<int, 32>;
+
+// The places of a warp's lanes, by a function of the thread.
+template <class Place>
+WarpPlaces warp_places(int warp, Place&& place) {
+  WarpPlaces places;
+  for (int lane = 0; lane < 32; ++lane) places[static_cast<size_t>(lane)] = place(warp * 32 + lane);
+  return places;
+}
+
+// Calls f.operator()<kRow>() for every row of a tile table.
+template <const auto& kTable, class F>
+void for_each_row(F&& f) {
+  [&]<int... kRow>(std::integer_sequence<int, kRow...>) { (f.template operator()<kRow>(), ...); }
+  (std::make_integer_sequence<int, static_cast<int>(kTable.size())>());
+}
 
 // The largest number of different words of kFloats floats that lie in the same banks.
 template <int kFloats>
@@ -48,6 +64,16 @@ inline int quad_wavefronts(const WarpPlaces& places) {
     } else {
       wavefronts += words_per_bank<4>(half.first(kQuarter)) + words_per_bank<4>(half.last(kQuarter));
     }
+  }
+  return wavefronts;
+}
+
+// ldmatrix.x4: each quarter of the warp shows the rows of one matrix, 16 bytes a row.
+inline int matrix_wavefronts(const WarpPlaces& places) {
+  constexpr size_t kMatrixRows = 8;
+  int wavefronts = 0;
+  for (size_t begin = 0; begin < places.size(); begin += kMatrixRows) {
+    wavefronts += words_per_bank<4>(std::span<const int>(places.data() + begin, kMatrixRows));
   }
   return wavefronts;
 }

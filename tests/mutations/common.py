@@ -1,21 +1,79 @@
 # SPDX-License-Identifier: MIT
 """Faults in the rules that all rooms share. They are noticed without a GPU: by the host room, which is made of the same
 rules, or by the test of the rule where only GPU rooms use it. scripts/mutation_faults.py says what the fields mean.
+
+Besides, what the lists of several rooms have in common: they import it from here.
 """
+
+
+def conformance(device, grid="*"):
+    """The tests that run every case with every kernel of a device (host or gpu), quickest first. `grid` selects those
+    of the grid, which are named by dtype: only dtypes that are recompiled are needed."""
+    return [
+        (f"test_{device}_small", "*", 0),
+        (f"test_{device}_features", "*", 0),
+        (f"test_{device}_known_faults", "*", 0),
+        (f"test_{device}_containment", "*", 0),
+        (f"test_{device}_numerics", "*", 0),
+        (f"test_{device}_grid", grid, 0),
+        (f"test_{device}_features", "*", 1),
+        (f"test_{device}_grid", grid, 1),
+    ]
+
+
+# For kernels whose warps share memory that is copied asynchronously: what the timing hides, racecheck sees.
+RACE = [("test_gpu_small", "*", 0), ("test_gpu_small", "*", 0, "racecheck")]
+HUGE_STRIDES = [("test_gpu_big", "BigTest.StridesBeyond32Bits", 1)]
+
+
+def delta_faults(units):
+    """Faults in the kernel that each backward pass on a GPU begins with, as the room with these units uses it."""
+    return [
+        {
+            "name": "dlse_ignored",
+            "what": "The gradient of lse does not enter.",
+            "file": "src/kernels/common/bwd_delta.cuh",
+            "old": "args.dlse == nullptr ? sum : sum - args.dlse[first + group]",
+            "new": "sum",
+            "units": units,
+        },
+        {
+            "name": "delta_of_one_lane",
+            "what": "delta is the sum of one lane, not of all that share the row.",
+            "file": "src/kernels/common/bwd_delta.cuh",
+            "old": "    sum = group_sum(sum, groups);\n",
+            "new": "",
+            "units": units,
+        },
+    ]
+
+
+def dq_sums_faults(units):
+    """The same for rooms that sum dq in the workspace."""
+    return [
+        {
+            "name": "dq_sums_do_not_start_at_0",
+            "what": "The workspace that dq is summed in is not cleared to its end.",
+            "file": "src/kernels/common/bwd_delta.cuh",
+            "old": "i < count;",
+            "new": "i < count - kSize;",
+            "units": units,
+        },
+        {
+            "name": "dq_without_scale",
+            "what": "dq is not multiplied by the scale.",
+            "file": "src/kernels/common/bwd_finish_dq.cuh",
+            "old": "from_float<T>(from.at[e] * scale)",
+            "new": "from_float<T>(from.at[e])",
+            "units": units,
+        },
+    ]
+
 
 UNITS = ["kernels/host/fwd.cpp", "kernels/host/bwd.cpp"]
 FORWARD = ["kernels/host/fwd.cpp"]
 BACKWARD = ["kernels/host/bwd.cpp"]
-TESTS = [
-    ("test_host_small", "*", 0),
-    ("test_host_grid", "*", 0),
-    ("test_host_features", "*", 0),
-    ("test_host_known_faults", "*", 0),
-    ("test_host_containment", "*", 0),
-    ("test_host_numerics", "*", 0),
-    ("test_host_features", "*", 1),
-    ("test_host_grid", "*", 1),
-]
+TESTS = conformance("host")
 
 
 def only(program):
@@ -222,8 +280,24 @@ FAULTS = [
         "name": "blocks_of_other_heads",
         "what": "The block of a tile is found as if the blocks of all heads took turns.",
         "file": "src/kernels/common/tile_coord.h",
-        "old": "static_cast<int32_t>(tile % blocks_per_head)",
-        "new": "static_cast<int32_t>(tile / num_heads % blocks_per_head)",
+        "old": "block_of_head(head.whole, num_heads, head.rest)",
+        "new": "block_of_head(head.whole, num_heads, tile / num_heads % blocks_per_head)",
+        **only("test_host_layout"),
+    },
+    {
+        "name": "quotients_in_32_bits",
+        "what": "Tiles beyond 2^32 are divided as if they were below.",
+        "file": "src/kernels/common/tile_coord.h",
+        "old": "if (((a | b) >> 32) != 0) return {a / b, a % b};",
+        "new": "",
+        **only("test_host_tile_coord"),
+    },
+    {
+        "name": "last_group_as_large_as_others",
+        "what": "The last heads of a grid are taken for a full group.",
+        "file": "src/kernels/common/tile_coord.h",
+        "old": "left < group_heads ? left : group_heads",
+        "new": "group_heads",
         **only("test_host_layout"),
     },
 ]

@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Faults in the host room. scripts/mutation_faults.py says what the fields mean."""
+from common import conformance
 
 FORWARD = ["kernels/host/fwd.cpp"]
 BACKWARD = ["kernels/host/bwd.cpp"]
 UNITS = FORWARD + BACKWARD
-TESTS = [
-    ("test_host_small", "*", 0),
-    ("test_host_grid", "*", 0),
-    ("test_host_features", "*", 0),
-    ("test_host_known_faults", "*", 0),
-    ("test_host_containment", "*", 0),
-    ("test_host_numerics", "*", 0),
-    ("test_host_features", "*", 1),
-    ("test_host_grid", "*", 1),
-]
+TESTS = conformance("host")
 
 FAULTS = [
     # ---- Forward

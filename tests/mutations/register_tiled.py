@@ -3,22 +3,12 @@
 capacity is recompiled: 32, which compiles fastest and most tests take. scripts/mutation_faults.py says what the fields
 mean.
 """
+from common import HUGE_STRIDES, RACE, conformance, delta_faults, dq_sums_faults
 
 FORWARD = ["kernels/register_tiled/fwd_32.cu"]
 BACKWARD = ["kernels/register_tiled/bwd_32.cu"]
 UNITS = FORWARD + BACKWARD
-TESTS = [
-    ("test_gpu_small", "*", 0),
-    ("test_gpu_features", "*", 0),
-    ("test_gpu_known_faults", "*", 0),
-    ("test_gpu_containment", "*", 0),
-    ("test_gpu_numerics", "*", 0),
-    ("test_gpu_grid", "*", 0),
-    ("test_gpu_features", "*", 1),
-    ("test_gpu_grid", "*", 1),
-]
-RACE = [("test_gpu_small", "*", 0), ("test_gpu_small", "*", 0, "racecheck")]
-HUGE_STRIDES = [("test_gpu_big", "BigTest.StridesBeyond32Bits", 1)]
+TESTS = conformance("gpu")
 
 FAULTS = [
     # ---- Forward
@@ -228,30 +218,8 @@ FAULTS = [
         "new": ": visible_keys_of_rows(a, s, own.begin, own.end - 1);",
         "units": BACKWARD,
     },
-    {
-        "name": "dq_without_scale",
-        "what": "dq is not multiplied by the scale.",
-        "file": "src/kernels/register_tiled/bwd.cuh",
-        "old": "from[d] * args.attention.scale",
-        "new": "from[d]",
-        "units": BACKWARD,
-    },
-    {
-        "name": "sums_do_not_start_at_0",
-        "what": "The workspace that dq is summed in is not cleared.",
-        "file": "src/kernels/common/bwd_delta.cuh",
-        "old": "dq_sums[offset * a.head_dim + d] = 0.0f;",
-        "new": "dq_sums[offset * a.head_dim + d] += 0.0f;",
-        "units": BACKWARD,
-    },
-    {
-        "name": "dlse_ignored",
-        "what": "The gradient of lse does not enter.",
-        "file": "src/kernels/common/bwd_delta.cuh",
-        "old": "args.dlse == nullptr ? sum : sum - args.dlse[offset]",
-        "new": "sum",
-        "units": BACKWARD,
-    },
+    *dq_sums_faults(BACKWARD),
+    *delta_faults(BACKWARD),
     # ---- Shared rules
     {
         "name": "softcap_derivative",

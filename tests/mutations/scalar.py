@@ -2,22 +2,13 @@
 """Faults in the scalar room, and of shared rules as its kernels use them. Two capacities of fp32 are recompiled, which
 is enough: the tests take them. scripts/mutation_faults.py says what the fields mean.
 """
+from common import HUGE_STRIDES, conformance, delta_faults
 
 FORWARD = ["kernels/scalar/fwd_float_32.cu", "kernels/scalar/fwd_float_64.cu"]
 BACKWARD = ["kernels/scalar/bwd_float_32.cu", "kernels/scalar/bwd_float_64.cu"]
 UNITS = FORWARD + BACKWARD
-TESTS = [
-    ("test_gpu_small", "*", 0),
-    ("test_gpu_features", "*", 0),
-    ("test_gpu_known_faults", "*", 0),
-    ("test_gpu_containment", "*", 0),
-    ("test_gpu_numerics", "*", 0),
-    ("test_gpu_grid", "*Fp32", 0),
-    ("test_gpu_features", "*", 1),
-    ("test_gpu_grid", "*Fp32", 1),
-]
+TESTS = conformance("gpu", grid="*Fp32")
 RACE = [("test_gpu_small", "*", 0), ("test_gpu_features", "*", 0), ("test_gpu_features", "*", 1)]
-HUGE_STRIDES = [("test_gpu_big", "BigTest.StridesBeyond32Bits", 1)]
 
 FAULTS = [
     # ---- Forward
@@ -105,22 +96,7 @@ FAULTS = [
         "units": FORWARD,
     },
     # ---- Backward
-    {
-        "name": "dlse_ignored",
-        "what": "The gradient of lse does not enter.",
-        "file": "src/kernels/common/bwd_delta.cuh",
-        "old": "args.dlse == nullptr ? sum : sum - args.dlse[offset]",
-        "new": "sum",
-        "units": BACKWARD,
-    },
-    {
-        "name": "delta_of_one_lane",
-        "what": "delta is the sum of lane 0, not of the warp.",
-        "file": "src/kernels/common/bwd_delta.cuh",
-        "old": "    sum = warp_sum(sum);\n",
-        "new": "",
-        "units": BACKWARD,
-    },
+    *delta_faults(BACKWARD),
     {
         "name": "no_barrier_before_load",
         "what": "A tile is overwritten while other warps still read it.",
@@ -175,7 +151,7 @@ FAULTS = [
     {
         "name": "sums_do_not_start_at_0",
         "what": "Gradient rows start at 1.",
-        "file": "src/kernels/scalar/rows.cuh",
+        "file": "src/kernels/common/row_sum.cuh",
         "old": "value[i] = 0.0f;",
         "new": "value[i] = 1.0f;",
         "units": BACKWARD,
@@ -183,14 +159,14 @@ FAULTS = [
     {
         "name": "stale_columns",
         "what": "The columns of the last lane group are not written.",
-        "file": "src/kernels/scalar/rows.cuh",
+        "file": "src/kernels/common/row_sum.cuh",
         "old": "if (d < head_dim) row[d] = from_float<T>(value[i] * factor);",
         "new": "if (d < head_dim && i + 1 < kPerLane) row[d] = from_float<T>(value[i] * factor);",
     },
     {
         "name": "columns_past_the_row",
         "what": "Whole lane groups are written, past head_dim.",
-        "file": "src/kernels/scalar/rows.cuh",
+        "file": "src/kernels/common/row_sum.cuh",
         "old": "if (d < head_dim) row[d] = from_float<T>(value[i] * factor);",
         "new": "row[d] = from_float<T>(value[i] * factor);",
     },

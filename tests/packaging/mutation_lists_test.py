@@ -70,6 +70,17 @@ class StaleListTest(unittest.TestCase):
     def test_a_room_without_a_list(self):
         self.assertIn("has no tests/mutations/mine.py", "\n".join(mutation_faults.problems(self.root)))
 
+    def test_lists_import_common_of_their_own_tree(self):
+        folder = self.root / "tests/mutations"
+        self.write([self.GOOD])
+        text = (folder / "mine.py").read_text().replace("['u']", "SHARED")
+        (folder / "mine.py").write_text("from common import SHARED\n" + text)
+        for shared in ("v", "other"):
+            (folder / "common.py").write_text(f"SHARED = [{shared!r}]\n")
+            self.assertEqual(mutation_faults.load(self.root, "mine")[0].units, (shared,))
+        (folder / "common.py").write_text("")
+        self.assertIn("cannot import name 'SHARED'", "\n".join(mutation_faults.problems(self.root)))
+
     def test_planting_leaves_the_original(self):
         self.write([self.GOOD])
         copy = self.root / "copy/src/kernels/mine"

@@ -17,7 +17,7 @@ std::vector<Kernel> kernels_of(Op op, cuflashDevice_t device) {
     info.struct_size = sizeof(info);
     if (cuflashGetKernelInfo(index, &info) != CUFLASH_STATUS_SUCCESS) continue;
     if (info.operation == static_cast<cuflashOperation_t>(op) && info.device == device) {
-      kernels.push_back({op, info.name});
+      kernels.push_back({op, info.name, info.dtypes});
     }
   }
   return kernels;

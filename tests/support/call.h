@@ -13,6 +13,7 @@ namespace cuflash::test {
 struct Kernel {
   Op op;
   const char* name;
+  int32_t dtypes;  // CUFLASH_DTYPE_BIT_...
 };
 
 // All kernels of this operation on this device, in order of preference.

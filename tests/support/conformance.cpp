@@ -75,12 +75,22 @@ void run_case(const Case& c, Placement placement, Tally* tally) {
   if (!served) tally->add_failure("no kernel accepts this case" + repro(c, "any"));
 }
 
-// Every kernel that some case could run on.
+int32_t dtype_bit(DType dtype) {
+  switch (dtype) {
+    case DType::kFp16: return CUFLASH_DTYPE_BIT_16F;
+    case DType::kBf16: return CUFLASH_DTYPE_BIT_16BF;
+    default: return CUFLASH_DTYPE_BIT_32F;
+  }
+}
+
+// Every kernel that some case could run on: of its operation, in a dtype that it serves.
 std::vector<Kernel> kernels_for(const std::vector<Case>& cases) {
   std::vector<Kernel> kernels;
   for (const Op op : {Op::kForward, Op::kBackward}) {
-    if (std::none_of(cases.begin(), cases.end(), [op](const Case& c) { return c.op == op; })) continue;
-    for (const Kernel& kernel : kernels_of(op, target().device())) kernels.push_back(kernel);
+    for (const Kernel& kernel : kernels_of(op, target().device())) {
+      const auto suits = [&](const Case& c) { return c.op == op && (kernel.dtypes & dtype_bit(c.dtype)) != 0; };
+      if (std::any_of(cases.begin(), cases.end(), suits)) kernels.push_back(kernel);
+    }
   }
   return kernels;
 }

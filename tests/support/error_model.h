@@ -25,6 +25,8 @@
 //             and g = 1 - tanh^2 is off by 4 u + (2 g dx / c + (dx / c)^2).
 //   rounding of the weights w that multiply rows a:  kSpread t sqrt(sum w^2 |a|^2) + h sum |a|,
 //             random signs again; h is half the smallest subnormal number of the dtype.
+//   small     In fp16 and bf16 a weight below 2^-126, the smallest normal number of fp32, may count as 0 in the backward pass:
+//             2^-126 of p, and as much of the p in ds. (Forward, a row has a weight of about 1 beside it.)
 //   atomics   fp32 additions to global memory treat subnormal numbers as 0 (PTX ISA, red.add.f32): 2^-126 per addition, of
 //             which a dq that is not deterministic has at most one per visible key.
 //   rounding of the result r:  t |r| + h
@@ -42,6 +44,7 @@ namespace cuflash::test {
 inline constexpr double kUnit = 0x1p-24;
 inline constexpr double kSpread = 2.0;
 inline constexpr double kFlushedByAtomics = 0x1p-126;
+inline double flushed_weight(DType dtype) { return dtype == DType::kFp32 ? 0.0 : 0x1p-126; }
 
 inline double sum_spread(int64_t terms) { return kSpread * std::sqrt(static_cast<double>(terms)); }
 

@@ -134,10 +134,11 @@ class BackwardGroup {
     const double residual = std::fabs(x.dp - x.delta + x.dlse);
     const double residual_error = sum_error(v_.dim, h.dout.norm[i] * (v_.norm[j] + h.o.norm[i])) +
                                   4 * kUnit * (std::fabs(x.dp) + std::fabs(x.delta) + std::fabs(x.dlse));
-    const double ds_error = p * (g * (e.weight * residual + residual_error) + residual * (e.factor + 4 * kUnit * g));
+    const double p_error = p * e.weight + flushed_weight(c_.dtype);
+    const double ds_error = g * (p_error * residual + p * residual_error) + p * residual * (e.factor + 4 * kUnit * g);
     floor_dq->add(x.ds, ds_error, k_.size[j]);
     floor_dk_[j].add(x.ds, ds_error, h.q.size[i]);
-    floor_dv_[j].add(p, p * e.weight, h.dout.size[i]);
+    floor_dv_[j].add(p, p_error, h.dout.size[i]);
   }
 
   void store_keys() {

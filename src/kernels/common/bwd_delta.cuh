@@ -1,47 +1,77 @@
 // SPDX-License-Identifier: MIT
-// What every backward pass begins with: delta_i = dout_i . o_i - dlse_i, one warp per query row.
+// What every backward pass begins with: delta_i = dout_i . o_i - dlse_i, and a clear buffer for sums of dq.
 #pragma once
 
-#include "kernels/common/element.cuh"
-#include "kernels/common/sequence.h"
-#include "kernels/common/tile_coord.h"
-#include "kernels/common/warp_reduce.cuh"
+#include "kernels/common/alignment.h"
+#include "kernels/common/numeric_traits.cuh"
+#include "kernels/common/query_rows.cuh"
+#include "launch.cuh"
 
 namespace cuflash {
 
-// Calls f(rows of the entry, row, head, lane) for every query row in use, each by one warp of a block of kWarps.
-template <int kWarps, class F>
-__device__ void for_each_query_row(const Attention& a, F&& f) {
-  const int warp = threadIdx.x / kWarpSize;
-  const int lane = threadIdx.x % kWarpSize;
-  const int32_t blocks_per_head = ceil_div(a.seqlen_q, kWarps);
-  const int64_t tiles = num_tiles(a.batch, a.num_heads, blocks_per_head);
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const TileCoord at = tile_coord(tile, a.num_heads, blocks_per_head);
-    const Rows q = sequence_of(a, at.batch).q;
-    const Range rows = block_rows(at.block, kWarps, q.length);
-    if (warp < rows.end - rows.begin) f(q, rows.begin + warp, at.head, lane);
+// One lane's part of the dot product of two rows.
+template <class T, int kSize>
+__device__ float row_product(const T* x, const T* y, int head_dim, int lane, int lanes) {
+  using Vector = RowVector<T, kSize>;
+  float sum = 0.0f;
+#pragma unroll 1
+  for (int d = lane * kSize; d < head_dim; d += lanes * kSize) {
+    const Vector u = *reinterpret_cast<const Vector*>(x + d);
+    const Vector w = *reinterpret_cast<const Vector*>(y + d);
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) sum = fmaf(to_float(u.at[e]), to_float(w.at[e]), sum);
+  }
+  return sum;
+}
+
+// By all threads of the block.
+template <int kSize>
+__device__ void clear_floats(float* to, int count) {
+  for (int i = threadIdx.x * kSize; i < count; i += kRowThreads * kSize) {
+    *reinterpret_cast<RowVector<float, kSize>*>(to + i) = {};
   }
 }
 
-// dq_sums (may be null) has a row of head_dim floats for each element of delta: it is cleared for the main kernel.
-template <int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
-    bwd_delta_kernel(const BwdArgs args, const cuflashDataType_t dtype, float* delta, float* dq_sums) {
+// dq_sums (may be null) has a row of dq_pitch floats for each element of delta.
+template <class T>
+__global__ void __launch_bounds__(kRowThreads)
+    bwd_delta_kernel(const BwdArgs args, const RowGroups groups, float* delta, float* dq_sums, const int32_t dq_pitch) {
   const Attention& a = args.attention;
-  for_each_query_row<kWarps>(a, [&](const Rows& q, int32_t row, int32_t head, int lane) {
+  const int group = threadIdx.x / groups.lanes;
+  const int lane = threadIdx.x % groups.lanes;
+  for_each_row_block(a, groups, [&](const TileCoord& at, const Sequence& s, const Range& rows) {
+    const int32_t count = rows.end - rows.begin;
+    const int64_t first = lse_offset(a, s.q, rows.begin, at.head);
     float sum = 0.0f;
-    with_element(dtype, [&]<class T>() {
-      const T* o = row_pointer<T>(args.o, q, row, head);
-      const T* dout = row_pointer<T>(args.dout, q, row, head);
-      for (int d = lane; d < a.head_dim_v; d += kWarpSize) sum = fmaf(to_float(dout[d]), to_float(o[d]), sum);
-    });
-    sum = warp_sum(sum);
-    const int64_t offset = lse_offset(a, q, row, head);
-    if (lane == 0) delta[offset] = args.dlse == nullptr ? sum : sum - args.dlse[offset];
+    if (group < count) {
+      const T* o = row_pointer<T>(args.o, s.q, rows.begin + group, at.head);
+      const T* dout = row_pointer<T>(args.dout, s.q, rows.begin + group, at.head);
+      sum = groups.vectors ? row_product<T, kVectorSize<T>>(dout, o, a.head_dim_v, lane, groups.lanes)
+                           : row_product<T, 1>(dout, o, a.head_dim_v, lane, groups.lanes);
+    }
+    sum = group_sum(sum, groups);
+    if (group < count && lane == 0) {
+      delta[first + group] = args.dlse == nullptr ? sum : sum - args.dlse[first + group];
+    }
     if (dq_sums == nullptr) return;
-    for (int d = lane; d < a.head_dim; d += kWarpSize) dq_sums[offset * a.head_dim + d] = 0.0f;
+    float* sums = dq_sums + first * dq_pitch;
+    if (dq_pitch % kVectorSize<float> == 0) {
+      clear_floats<kVectorSize<float>>(sums, count * dq_pitch);
+    } else {
+      clear_floats<1>(sums, count * dq_pitch);
+    }
   });
+}
+
+template <class T>
+Status launch_bwd_delta(
+    const LaunchContext& context, const char* name, const BwdArgs& args, float* delta, float* dq_sums, int32_t dq_pitch
+) {
+  const bool aligned = rows_are_aligned(args.o, sizeof(T)) && rows_are_aligned(args.dout, sizeof(T));
+  const RowGroups groups = row_groups<T>(aligned, args.attention.head_dim_v);
+  const LaunchShape shape = {num_row_blocks(args.attention, groups), kRowThreads, 0};
+  if (shape.grid == 0) return Status();
+  return launch(context, name, bwd_delta_kernel<T>, shape, args, groups, delta, dq_sums, dq_pitch);
 }
 
 }  // namespace cuflash

@@ -17,12 +17,4 @@ __device__ __forceinline__ void with_element(cuflashDataType_t dtype, F&& f) {
   }
 }
 
-// The dtype of a C++ type.
-template <class T>
-inline constexpr cuflashDataType_t kDataType = CUFLASH_R_32F;
-template <>
-inline constexpr cuflashDataType_t kDataType<__half> = CUFLASH_R_16F;
-template <>
-inline constexpr cuflashDataType_t kDataType<__nv_bfloat16> = CUFLASH_R_16BF;
-
 }  // namespace cuflash

@@ -43,6 +43,10 @@ CUFLASH_HD Range visible_rows_of_keys(const Attention& a, const Sequence& s, int
   return clamp_range(key_begin - s.offset - a.window_right, key_end - 1 - s.offset + a.window_left + 1, s.q.length);
 }
 
+// Whether the mask can hide pairs of rows that are in use from each other. If not, every pair of a tile but those past the
+// end of a sequence is visible.
+CUFLASH_HD bool masks_pairs(const Attention& a) { return a.window_left < kUnlimited || a.window_right < kUnlimited; }
+
 // The mask of a tile in the tile's own coordinates: its row r sees its columns c from begin + r up to end + r and below
 // columns. 32 bits are enough: what is further away than kFar from every tile is as good as at kFar.
 struct TileMask {

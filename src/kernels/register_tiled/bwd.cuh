@@ -11,26 +11,14 @@
 
 #include "kernels/common/alignment.h"
 #include "kernels/common/bwd_delta.cuh"
+#include "kernels/common/bwd_finish_dq.cuh"
+#include "kernels/common/select_type.h"
+#include "kernels/common/tile_table.h"
 #include "kernels/register_tiled/bwd_tile.cuh"
 #include "kernels/register_tiled/launchers.h"
 #include "launch.cuh"
 
 namespace cuflash::register_tiled {
-
-inline constexpr int kRowWarps = 8;  // of the kernels that go over query rows, a warp per row
-
-// dq = scale * dq_sums, rounded to the type of dq.
-template <int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp)
-    bwd_finish_dq_kernel(const BwdArgs args, const cuflashDataType_t dtype, const float* dq_sums) {
-  for_each_query_row<kWarps>(args.attention, [&](const Rows& q, int32_t row, int32_t head, int lane) {
-    const float* from = dq_sums + lse_offset(args.attention, q, row, head) * args.attention.head_dim;
-    with_element(dtype, [&]<class T>() {
-      T* to = mutable_row_pointer<T>(args.dq, q, row, head);
-      for (int d = lane; d < args.attention.head_dim; d += kWarp) to[d] = from_float<T>(from[d] * args.attention.scale);
-    });
-  });
-}
 
 template <int kHeadDim>
 Status launch_bwd(const BwdArgs& args, cuflashDataType_t dtype, const Plan& plan, const LaunchContext& context) {
@@ -40,20 +28,11 @@ Status launch_bwd(const BwdArgs& args, cuflashDataType_t dtype, const Plan& plan
   const int64_t bytes = dtype_size(dtype);
   const bool aligned = rows_are_aligned(args.q, bytes) && rows_are_aligned(args.k, bytes) &&
                        rows_are_aligned(args.v, bytes) && rows_are_aligned(args.dout, bytes);
-  const int64_t row_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, kRowWarps));
-  const LaunchShape rows = {row_blocks, kRowWarps * kWarp, 0};
-  if (row_blocks > 0) {
-    CUFLASH_TRY(launch(
-        context,
-        "register_tiled bwd_delta",
-        bwd_delta_kernel<kRowWarps>,
-        rows,
-        args,
-        dtype,
-        workspace.delta,
-        workspace.dq_sums
-    ));
-  }
+  CUFLASH_TRY(with_dtype(dtype, [&]<class T>(TypeTag<T>) {
+    return launch_bwd_delta<T>(
+        context, "register_tiled bwd_delta", args, workspace.delta, workspace.dq_sums, a.head_dim
+    );
+  }));
   return with_tile<kBwdTiles, kHeadDim>(plan, [&]<int kRow>() {
     constexpr BwdTile kTile = kBwdTiles[kRow];
     const LaunchShape keys = {plan.key_blocks, kTile.threads, kTile.shared_bytes()};
@@ -71,7 +50,7 @@ Status launch_bwd(const BwdArgs& args, cuflashDataType_t dtype, const Plan& plan
           workspace.dq_sums
       ));
     }
-    if (row_blocks == 0) return Status();
+    if (plan.query_blocks == 0) return Status();
     if (args.deterministic) {
       return launch(
           context,
@@ -85,9 +64,11 @@ Status launch_bwd(const BwdArgs& args, cuflashDataType_t dtype, const Plan& plan
           workspace.dq_sums
       );
     }
-    return launch(
-        context, "register_tiled bwd_finish_dq", bwd_finish_dq_kernel<kRowWarps>, rows, args, dtype, workspace.dq_sums
-    );
+    return with_dtype(dtype, [&]<class T>(TypeTag<T>) {
+      return launch_bwd_finish_dq<T, false>(
+          context, "register_tiled bwd_finish_dq", args, workspace.delta, workspace.dq_sums, a.head_dim
+      );
+    });
   });
 }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/register_tiled/family.h"
 
-#include <algorithm>
-
-#include "kernels/common/select_type.h"
 #include "kernels/common/sequence.h"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/tile_table.h"
 #include "kernels/register_tiled/built_architectures.h"
 #include "kernels/register_tiled/launchers.h"
 #include "kernels/register_tiled/tiles.h"
@@ -23,37 +21,8 @@ namespace {
 
 static_assert(kFwdTiles.back().head_dim == kMaxHeadDim && kBwdTiles.back().head_dim == kMaxHeadDim);
 
-constexpr DTypeSet kDTypes = CUFLASH_DTYPE_BIT_32F | CUFLASH_DTYPE_BIT_16F | CUFLASH_DTYPE_BIT_16BF;
-
-constexpr Support support(FeatureSet features) {
-  return {
-      .device = CUFLASH_DEVICE_CUDA,
-      .min_sm = kMinSm,
-      .max_sm = 999,
-      .built = kBuiltArchitectures,
-      .architectures = kArchitectures,
-      .dtypes = kDTypes,
-      .max_head_dim = kMaxHeadDim,
-      .features = features};
-}
-
-int32_t wider_head_dim(const Attention& a) { return std::max(a.head_dim, a.head_dim_v); }
-
-template <const auto& kTable>
-const auto* tile_on(const Attention& a, const Device& device) {
-  return fitting_tile(kTable, wider_head_dim(a), static_cast<size_t>(device.max_shared_bytes));
-}
-
-template <const auto& kTable, class Problem>
-Refusal refine(const Problem& problem, const Device& device) {
-  const Attention& a = problem.args.attention;
-  if (tile_on<kTable>(a, device) != nullptr) return {};
-  return cannot(
-      a.head_dim_v > a.head_dim ? "head_dim_v" : "head_dim",
-      wider_head_dim(a),
-      "needs tiles that do not fit into this GPU's shared memory"
-  );
-}
+constexpr Support kForwardSupport = gpu_support(kBuiltCode, kAllDTypes, kMaxHeadDim, kForwardFeatures);
+constexpr Support kBackwardSupport = gpu_support(kBuiltCode, kAllDTypes, kMaxHeadDim, kBackwardFeatures);
 
 Plan plan_forward(const ForwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
@@ -96,8 +65,8 @@ Status run_backward(const BackwardProblem& problem, const Plan& plan, const Laun
 }  // namespace
 
 constinit const ForwardFamily kForward = {
-    "register_tiled", support(kForwardFeatures), refine<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
+    "register_tiled", kForwardSupport, refuse_unfitting<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
 constinit const BackwardFamily kBackward = {
-    "register_tiled", support(kBackwardFeatures), refine<kBwdTiles, BackwardProblem>, plan_backward, run_backward};
+    "register_tiled", kBackwardSupport, refuse_unfitting<kBwdTiles, BackwardProblem>, plan_backward, run_backward};
 
 }  // namespace cuflash::register_tiled

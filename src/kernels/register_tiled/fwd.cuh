@@ -28,6 +28,7 @@
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/score.h"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/tile_table.h"
 #include "kernels/register_tiled/launchers.h"
 #include "kernels/register_tiled/load.cuh"
 #include "kernels/register_tiled/micro_tile.cuh"

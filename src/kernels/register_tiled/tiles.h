@@ -99,13 +99,4 @@ static_assert([] {
   return true;
 }());
 
-// The row for a head_dim on a GPU with this much shared memory per block; null if none fits.
-template <class Tile, size_t kRows>
-constexpr const Tile* fitting_tile(const std::array<Tile, kRows>& table, int head_dim, size_t shared_limit) {
-  for (const Tile& tile : table) {
-    if (head_dim <= tile.head_dim && tile.shared_bytes() <= shared_limit) return &tile;
-  }
-  return nullptr;
-}
-
 }  // namespace cuflash::register_tiled

@@ -2,7 +2,7 @@
 // The backward pass with no atomics: three kernels, and s and dp computed twice. Each gradient row is one warp's sum in a
 // fixed order, so the result is bitwise repeatable by itself, and the only workspace is delta.
 //
-//   bwd_delta_kernel   warp = query row        delta_i = dout_i . o_i - dlse_i
+//   bwd_delta_kernel   lanes over head_dim     delta_i = dout_i . o_i - dlse_i
 //   bwd_dq_kernel      warp = query row, lanes over 32 keys     dq_i = scale * sum_j ds_ij k_j
 //   bwd_dkv_kernel     warp = key row, lanes over 32 query rows dv_j = sum_i p_ij dout_i,  dk_j = scale * sum_i ds_ij q_i,
 //                      over all query heads that read the key head
@@ -20,8 +20,8 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/score.h"
-#include "kernels/common/select_type.h"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/tile_table.h"
 #include "kernels/scalar/launchers.h"
 #include "kernels/scalar/rows.cuh"
 #include "launch.cuh"
@@ -170,13 +170,10 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
   WorkspaceCarver carver(context.workspace);
   float* delta = BwdWorkspace::carve(args.attention, carver).delta;
   const int32_t threads = kTile.block_m * kWarpSize;
-  const LaunchShape rows = {plan.query_blocks, threads, 0};
   const LaunchShape queries = {plan.query_blocks, threads, shared_bytes(kTile, kBwdRowVectors)};
   const LaunchShape keys = {plan.key_blocks, threads, shared_bytes(kTile, kBwdRowVectors)};
   if (plan.query_blocks > 0) {
-    CUFLASH_TRY(
-        launch(context, "scalar bwd_delta", bwd_delta_kernel<kTile.block_m>, rows, args, kDataType<T>, delta, nullptr)
-    );
+    CUFLASH_TRY(launch_bwd_delta<T>(context, "scalar bwd_delta", args, delta, nullptr, 0));
     CUFLASH_TRY(launch(context, "scalar bwd_dq", bwd_dq_kernel<T, kHeadDim>, queries, args, delta));
   }
   if (plan.key_blocks == 0) return Status();

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/scalar/family.h"
 
-#include <algorithm>
-
 #include "kernels/common/select_type.h"
 #include "kernels/common/sequence.h"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/tile_table.h"
 #include "kernels/scalar/built_architectures.h"
 #include "kernels/scalar/launchers.h"
 #include "kernels/scalar/tiles.h"
@@ -20,22 +19,11 @@ namespace {
 
 static_assert(kTiles.back().head_dim == kMaxHeadDim);  // the room serves all that the library accepts
 
-constexpr DTypeSet kDTypes = CUFLASH_DTYPE_BIT_32F | CUFLASH_DTYPE_BIT_16F | CUFLASH_DTYPE_BIT_16BF;
-
-constexpr Support support(FeatureSet features) {
-  return {
-      .device = CUFLASH_DEVICE_CUDA,
-      .min_sm = kMinSm,
-      .max_sm = 999,
-      .built = kBuiltArchitectures,
-      .architectures = kArchitectures,
-      .dtypes = kDTypes,
-      .max_head_dim = kTiles.back().head_dim,
-      .features = features};
-}
+constexpr Support kForwardSupport = gpu_support(kBuiltCode, kAllDTypes, kMaxHeadDim, kForwardFeatures);
+constexpr Support kBackwardSupport = gpu_support(kBuiltCode, kAllDTypes, kMaxHeadDim, kBackwardFeatures);
 
 Plan plan_queries(const Attention& a) {
-  const Tile& tile = tile_for(kTiles, std::max(a.head_dim, a.head_dim_v));
+  const Tile& tile = tile_for(kTiles, wider_head_dim(a));
   return {
       .head_dim = tile.head_dim,
       .block_m = tile.block_m,
@@ -73,7 +61,7 @@ Status run_backward(const BackwardProblem& problem, const Plan& plan, const Laun
 
 }  // namespace
 
-constinit const ForwardFamily kForward = {"scalar", support(kForwardFeatures), nullptr, plan_forward, run_forward};
-constinit const BackwardFamily kBackward = {"scalar", support(kBackwardFeatures), nullptr, plan_backward, run_backward};
+constinit const ForwardFamily kForward = {"scalar", kForwardSupport, nullptr, plan_forward, run_forward};
+constinit const BackwardFamily kBackward = {"scalar", kBackwardSupport, nullptr, plan_backward, run_backward};
 
 }  // namespace cuflash::scalar

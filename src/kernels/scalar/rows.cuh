@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/common/numeric_traits.cuh"
+#include "kernels/common/row_sum.cuh"
 #include "kernels/common/warp_reduce.cuh"
 #include "kernels/scalar/tiles.h"
 
@@ -31,45 +32,5 @@ __device__ inline float dot(const float* vector, const float* tile_row, int head
   for (int d = 0; d < head_dim; ++d) sum = fmaf(vector[d], tile_row[d], sum);
   return sum;
 }
-
-// A row of fp32 sums, spread over a warp: lane l holds elements l, l + 32, ...
-template <int kHeadDim>
-struct RowSum {
-  static constexpr int kPerLane = kHeadDim / kWarpSize;
-  float value[kPerLane];
-
-  __device__ RowSum() {
-    for (int i = 0; i < kPerLane; ++i) value[i] = 0.0f;
-  }
-
-  __device__ void scale(float factor) {
-    for (int i = 0; i < kPerLane; ++i) value[i] *= factor;
-  }
-
-  // value += sum over the rows r of [begin, end) of weight(r) * row(r); lane r holds weight(r).
-  template <class T>
-  __device__ void add(
-      float weight, const T* first_row, int64_t row_stride, int begin, int end, int head_dim, int lane
-  ) {
-    for (int r = begin; r < end; ++r) {
-      const float w = __shfl_sync(kFullWarp, weight, r);
-      const T* row = first_row + r * row_stride;
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i) {
-        const int d = lane + i * kWarpSize;
-        if (d < head_dim) value[i] = fmaf(w, to_float(row[d]), value[i]);
-      }
-    }
-  }
-
-  template <class T>
-  __device__ void store(T* row, float factor, int head_dim, int lane) const {
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int d = lane + i * kWarpSize;
-      if (d < head_dim) row[d] = from_float<T>(value[i] * factor);
-    }
-  }
-};
 
 }  // namespace cuflash::scalar

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// The products of the backward pass, as sums of 16x8 blocks, and what leaves registers of them.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cp_async/fragment.cuh"
+#include "kernels/cp_async/store.cuh"
+
+namespace cuflash::cp_async {
+
+// sums += a b over 16 * kDepth elements: load_a(k, a) gives the blocks a of depth 16 k, load_b(k, j, b) the blocks b of
+// sums [.][2 j] and [.][2 j + 1].
+template <class T, int kDepth, int kMTiles, int kNTiles, class LoadA, class LoadB>
+__device__ __forceinline__ void add_product(float (&sums)[kMTiles][kNTiles][4], LoadA&& load_a, LoadB&& load_b) {
+  constexpr int kPerDepth = kNTiles / 2;
+  constexpr int kBlocks = kDepth * kPerDepth;
+  constexpr int kAhead = std::min(kBlocks, 4);  // how many blocks b are loaded ahead of their use
+  constexpr int kBuffers = kAhead + 1;
+  uint32_t a[2][kMTiles][4], b[kBuffers][4];
+  load_a(0, a[0]);
+#pragma unroll
+  for (int block = 0; block < kAhead; ++block) load_b(block / kPerDepth, block % kPerDepth, b[block % kBuffers]);
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+    const int k = block / kPerDepth;
+    const int j = block % kPerDepth;
+    const int ahead = block + kAhead;
+    if (ahead < kBlocks) load_b(ahead / kPerDepth, ahead % kPerDepth, b[ahead % kBuffers]);
+    if (j == 0 && k + 1 < kDepth) load_a(k + 1, a[(k + 1) % 2]);
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+      multiply_add<T>(sums[m][2 * j], a[k % 2][m], b[block % kBuffers][0], b[block % kBuffers][1]);
+      multiply_add<T>(sums[m][2 * j + 1], a[k % 2][m], b[block % kBuffers][2], b[block % kBuffers][3]);
+    }
+  }
+}
+
+// Rounded weights, [key][query], to shared memory; `to` is this lane's element of the first block.
+template <class Tile, int kMTiles, int kDepth>
+__device__ __forceinline__ void store_weights(
+    const LaneAddress<Tile>& to, int query, const uint32_t (&packed)[kMTiles][kDepth][4]
+) {
+#pragma unroll
+  for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        store_pair(to.at(16 * m + i % 2 * 8, query + 16 * k + i / 2 * 8), packed[m][k][i]);
+      }
+    }
+  }
+}
+
+// factor * sums to rows [own.begin, own.end) of a head. Of each 16 * kMembers columns the warp has 16, the member-th.
+template <class T, int kMembers, int kMTiles, int kNTiles>
+__device__ __forceinline__ void store_columns(
+    const Tensor& tensor,
+    const Rows& rows,
+    const Range& own,
+    int32_t head,
+    int32_t head_dim,
+    int member,
+    const float (&sums)[kMTiles][kNTiles][4],
+    float factor
+) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 2 * kMTiles; ++i) {
+    const int row = lane / 4 + 8 * i;
+    T* to = mutable_row_pointer<T>(tensor, rows, own.begin, head) + row * tensor.row_stride;
+#pragma unroll
+    for (int n = 0; n < kNTiles; n += 4) {
+      uint32_t chunk[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float* pair = &sums[i / 2][min(n + j, kNTiles - 1)][i % 2 * 2];
+        chunk[j] = pack<T>(pair[0] * factor, pair[1] * factor);
+      }
+      transpose_quad(chunk);
+      const int block = n + lane % 4;
+      const int column = (block / 2 * kMembers + member) * 16 + block % 2 * kChunk;
+      if (row < own.end - own.begin && block < kNTiles) store_chunk(to + column, chunk, head_dim - column);
+    }
+  }
+}
+
+// Whether a lane's row l / 4 + 8 i holds only finite sums, in this lane.
+template <int kMTiles, int kNTiles>
+__device__ __forceinline__ bool row_is_finite(const float (&sums)[kMTiles][kNTiles][4], int i) {
+  float excess = 0.0f;
+#pragma unroll
+  for (int n = 0; n < kNTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float x = sums[i / 2][n][i % 2 * 2 + e];
+      excess += x - x;  // 0, or NaN if x is not finite
+    }
+  }
+  return excess == 0.0f;
+}
+
+}  // namespace cuflash::cp_async

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/cp_async/family.h"
+
+#include "kernels/common/select_type.h"
+#include "kernels/common/sequence.h"
+#include "kernels/common/tile_coord.h"
+#include "kernels/common/tile_table.h"
+#include "kernels/cp_async/built_architectures.h"
+#include "kernels/cp_async/launchers.h"
+#include "kernels/cp_async/tiles.h"
+
+namespace cuflash::cp_async {
+
+BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, int32_t capacity, WorkspaceCarver& carver) {
+  const int64_t rows = lse_size(args.attention);
+  BwdWorkspace workspace = {carver.take<float>(rows), nullptr};
+  if (!args.deterministic) workspace.dq_sums = carver.take<float>(rows * capacity);
+  return workspace;
+}
+
+namespace {
+
+static_assert(kFwdTiles.back().head_dim == kMaxHeadDim && kBwdTiles.back().head_dim == kMaxHeadDim);
+
+// Copies are of 16 bytes.
+constexpr FeatureSet kNotServed = CUFLASH_FEATURE_UNALIGNED;
+constexpr Support kForwardSupport = gpu_support(kBuiltCode, k16BitDTypes, kMaxHeadDim, kForwardFeatures & ~kNotServed);
+constexpr Support kBackwardSupport =
+    gpu_support(kBuiltCode, k16BitDTypes, kMaxHeadDim, kBackwardFeatures & ~kNotServed);
+
+Plan plan_forward(const ForwardProblem& problem, const Device& device) {
+  const Attention& a = problem.args.attention;
+  const FwdTile* tile = tile_on<kFwdTiles>(a, device);
+  return {
+      .head_dim = tile->head_dim,
+      .block_m = tile->block_m,
+      .block_n = tile->block_n,
+      .tile_row = static_cast<int32_t>(tile - kFwdTiles.data()),
+      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_m))};
+}
+
+Plan plan_backward(const BackwardProblem& problem, const Device& device) {
+  const Attention& a = problem.args.attention;
+  const BwdTile* tile = tile_on<kBwdTiles>(a, device);
+  WorkspaceCarver carver;
+  BwdWorkspace::carve(problem.args, tile->head_dim, carver);
+  return {
+      .workspace_bytes = carver.bytes(),
+      .head_dim = tile->head_dim,
+      .block_m = tile->block_m,
+      .block_n = tile->block_n,
+      .tile_row = static_cast<int32_t>(tile - kBwdTiles.data()),
+      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_n)),
+      .key_blocks = num_tiles(a.batch, a.num_heads_k, ceil_div(a.seqlen_k, tile->block_n))};
+}
+
+Status run_forward(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
+  return with_16bit_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
+    return with_head_dim<kFwdTiles>(plan.head_dim, [&]<int kHeadDim>() {
+      return launch_fwd<T, kHeadDim>(problem.args, plan, context);
+    });
+  });
+}
+
+Status run_backward(const BackwardProblem& problem, const Plan& plan, const LaunchContext& context) {
+  return with_16bit_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
+    return with_head_dim<kBwdTiles>(plan.head_dim, [&]<int kHeadDim>() {
+      return launch_bwd<T, kHeadDim>(problem.args, plan, context);
+    });
+  });
+}
+
+}  // namespace
+
+constinit const ForwardFamily kForward = {
+    "cp_async", kForwardSupport, refuse_unfitting<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
+constinit const BackwardFamily kBackward = {
+    "cp_async", kBackwardSupport, refuse_unfitting<kBwdTiles, BackwardProblem>, plan_backward, run_backward};
+
+}  // namespace cuflash::cp_async

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+// What the wmma room does, with fragments whose layout is known (PTX ISA, mma.m16n8k16): scores stay in registers from
+// one product to the next, since the sums of the first are, rounded, operand a of the second.
+//
+//                 keys ->  64 per stage, 32 at a time
+//   128 query   +--------+     a warp owns 32 query rows; a quad of lanes shares a row
+//   rows per    | warp 0 |     1. s = q k^T     by ldmatrix, q kept where registers allow: each block of k meets 32 rows
+//   block,      +--------+     2. softmax       in registers, 2 shuffles a row
+//   4 warps     |  ...   |     3. o += p v      p in registers, v by ldmatrix.trans
+//               +--------+
+//
+//   k and v of a stage are copied (cp.async) one stage ahead; one barrier per stage says that its copies have arrived and
+//   that the previous stage may be overwritten:
+//
+//     copies    | k, v (n + 1)                          | k, v (n + 2)
+//     warp      | s softmax o, s softmax o (stage n)    | ...
+//               ^ wait, barrier                         ^ wait, barrier
+//
+// Within a stage the warps of a block run freely, and up to head_dim 128 two blocks share an SM, so that the softmax of
+// one warp runs under the products of another. A warp leaves out steps that its rows do not see, and masks only those that
+// the edge of the mask crosses. Rows of o that come out as NaN or infinite under a mask are computed again by the
+// definition (common/exact_rows.cuh). What limits it: see docs/kernels/cp_async.md.
+#pragma once
+
+#include "kernels/common/exact_rows.cuh"
+#include "kernels/common/mask.h"
+#include "kernels/common/tile_coord.h"
+#include "kernels/cp_async/fwd_products.cuh"
+#include "kernels/cp_async/launchers.h"
+#include "kernels/cp_async/load.cuh"
+#include "kernels/cp_async/score.cuh"
+#include "kernels/cp_async/softmax.cuh"
+#include "kernels/cp_async/store.cuh"
+#include "launch.cuh"
+
+namespace cuflash::cp_async {
+
+// Which keys the rows of a warp see, counted from the first key of the block on.
+struct WarpKeys {
+  Range any;  // seen by some row
+  Range all;  // seen by every row
+
+  __device__ static WarpKeys of(const Attention& a, const Sequence& s, const Range& rows, int32_t origin) {
+    if (rows.empty()) return {};
+    const Range first = visible_keys(a, s, rows.begin);
+    const Range last = visible_keys(a, s, rows.end - 1);
+    return {{first.begin - origin, last.end - origin}, {last.begin - origin, first.end - origin}};
+  }
+};
+
+// What a block works on. It lies in shared memory: the main loop needs it at the edges of the mask only, and has no
+// registers for it.
+template <int kWarps>
+struct FwdBlock {
+  TileCoord at;
+  Sequence s;
+  Range rows;
+  Range keys;  // that some row sees
+  WarpKeys seen[kWarps];
+};
+
+// Hides what the rows of the lane, row + 8 i up to `last`, do not see of the keys from `key` (the lane's first one) on.
+template <int kMTiles, int kNTiles>
+__device__ __forceinline__ void hide(
+    float (&scores)[kMTiles][kNTiles][4], const Attention& a, const Sequence& s, int32_t row, int32_t last, int32_t key
+) {
+  Range keys;
+  for_each_sum(scores, [&](float& score, int i, int column) {
+    if (column == 0) keys = visible_keys(a, s, min(row + 8 * i, last));
+    if (column < keys.begin - key || column >= keys.end - key) score = kNegativeInfinity<float>;
+  });
+}
+
+template <class T, int kRow>
+__global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min_blocks)
+    fwd_kernel(const FwdArgs args) {
+  constexpr FwdTile kTile = kFwdTiles[kRow];
+  constexpr int kThreads = kTile.threads();
+  constexpr int kHeadDim = kTile.head_dim;
+  constexpr int kMTiles = kTile.m_tiles;
+  constexpr int kWarpRows = 16 * kMTiles;
+  constexpr int kStages = kTile.stages;
+  constexpr int kStep = kTile.step_n;
+  constexpr int kDepth = kHeadDim / 16;
+  using QTile = SwizzledTile<kTile.block_m, kHeadDim>;
+  using KTile = SwizzledTile<kTile.block_n, kHeadDim>;
+  constexpr uint32_t kStageBytes = 2 * KTile::kBytes;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const uint32_t stages = shared_address(shared);
+  const uint32_t q_tile = stages + (kTile.q_in_registers ? kStages - 1 : kStages) * kStageBytes;
+  using Block = FwdBlock<kTile.warps()>;
+  static_assert(sizeof(Block) <= kBlockStateBytes);
+  Block& block = *reinterpret_cast<Block*>(shared + kTile.tile_bytes());
+  const int warp_row = threadIdx.x / 32 * kWarpRows;
+  const int lane = threadIdx.x % 32;
+
+  const Attention& a = args.attention;
+  const int32_t blocks_per_head = ceil_div(a.seqlen_q, kTile.block_m);
+  const int64_t tiles = num_tiles(a.batch, a.num_heads, blocks_per_head);
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    // With a mask, longest blocks first: with a causal one those are the last.
+    TileCoord at = masks_pairs(a) ? tile_coord_in_groups(tile, a.batch, a.num_heads, blocks_per_head)
+                                  : tile_coord(tile, a.num_heads, blocks_per_head);
+    if (masks_pairs(a)) at.block = blocks_per_head - 1 - at.block;
+    const Sequence s = sequence_of(a, at.batch);
+    const Range rows = block_rows(at.block, kTile.block_m, s.q.length);
+    if (rows.empty()) continue;
+    const Range keys = visible_keys_of_rows(a, s, rows.begin, rows.end);
+    const int32_t key_count = max(keys.end - keys.begin, 0);
+    const int32_t head_k = key_head(a, at.head);
+
+    using Stream = TileStream<T, kThreads, kTile.block_n, kHeadDim>;
+    Stream k_stream(row_pointer<T>(args.k, s.k, keys.begin, head_k), args.k.row_stride);
+    Stream v_stream(row_pointer<T>(args.v, s.k, keys.begin, head_k), args.v.row_stride);
+    const auto copy_stage = [&](int32_t n) {
+      if (n < key_count) {
+        const uint32_t to = stages + n / kTile.block_n % kStages * kStageBytes;
+        k_stream.copy(to, args.k.row_stride, key_count - n, a.head_dim);
+        v_stream.copy(to + KTile::kBytes, args.v.row_stride, key_count - n, a.head_dim_v);
+      }
+      commit_copies();
+    };
+    const auto own_rows = [&](const Range& all) {
+      return Range{
+          all.begin + min(warp_row, all.end - all.begin), all.begin + min(warp_row + kWarpRows, all.end - all.begin)};
+    };
+
+    __syncthreads();  // the previous block's last step is done
+    if (threadIdx.x == 0) {
+      block.at = at;
+      block.s = s;
+      block.rows = rows;
+      block.keys = keys;
+    }
+    if (lane == 0) block.seen[threadIdx.x / 32] = WarpKeys::of(a, s, own_rows(rows), keys.begin);
+    using QStream = TileStream<T, kThreads, kTile.block_m, kHeadDim>;
+    QStream(row_pointer<T>(args.q, s.q, rows.begin, at.head), args.q.row_stride)
+        .copy(q_tile, args.q.row_stride, rows.end - rows.begin, a.head_dim);
+#pragma unroll
+    for (int stage = 0; stage < kStages - 1; ++stage) copy_stage(stage * kTile.block_n);
+
+    RowStates<kMTiles> state;
+    float factor = is_plain(a) ? a.scale * kLog2e : 1.0f;  // from what is in p to scores in base 2
+    float o[kMTiles][kHeadDim / 8][4];
+    clear(o);
+    QOperand<T, QTile, kMTiles, kDepth, kTile.q_in_registers> q;
+    if (kTile.q_in_registers || key_count == 0) {  // without keys, no barrier follows that `block` is read behind
+      wait_copies<kStages - 2>();
+      __syncthreads();
+    }
+    q.load(q_tile, warp_row);
+
+#pragma unroll 1
+    for (int32_t n = 0; n < key_count; n += kTile.block_n) {
+      wait_copies<kStages - 2>();
+      __syncthreads();
+      copy_stage(n + (kStages - 1) * kTile.block_n);
+      const uint32_t stage = stages + n / kTile.block_n % kStages * kStageBytes;
+#pragma unroll 1
+      for (int step = 0; step < kTile.block_n; step += kStep) {
+        const int32_t first = n + step;
+        const WarpKeys seen = block.seen[threadIdx.x / 32];
+        if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
+        float p[kMTiles][kStep / 8][4];
+        multiply_scores<T, KTile>(p, q, along_first<KTile>(stage, step));
+        if (factor == 1.0f) {
+          const float slope = alibi_slope(a, block.at.batch, block.at.head);
+          const int32_t row = block.rows.begin + warp_row + lane / 4;
+          apply_score(p, a, block.s, slope, row, block.keys.begin + first + lane % 4 * 2);
+        }
+        if (first < seen.all.begin || first + kStep > seen.all.end) {
+          const Range own = own_rows(block.rows);
+          hide(p, a, block.s, own.begin + lane / 4, own.end - 1, block.keys.begin + first + lane % 4 * 2);
+        }
+        float rescale[2 * kMTiles];
+        if (state.raise(p, factor, rescale)) {
+#pragma unroll
+          for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+            for (int d = 0; d < kHeadDim / 8; ++d) {
+#pragma unroll
+              for (int e = 0; e < 4; ++e) o[m][d][e] *= rescale[2 * m + e / 2];
+            }
+          }
+        }
+        state.exponentiate(p, factor);
+        add_values<T, KTile>(o, p, down_first<KTile>(stage + KTile::kBytes, step));
+      }
+    }
+
+    state.finish();
+    const bool check = masks_pairs(a);
+    const Range own = own_rows(block.rows);
+    unsigned redo[2 * kMTiles];
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      const int32_t row = own.begin + lane / 4 + 8 * i;
+      const float inverse = state.inverse_sum(i);
+      float row_total = 0.0f;  // not finite if an element is not
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 8; ++d) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& x = o[i / 2][d][i % 2 * 2 + e];
+          x *= inverse;
+          row_total += x;
+        }
+      }
+      redo[i] = 0;
+      if (check) {
+        const bool finite = row_total - row_total == 0.0f;
+        redo[i] = __ballot_sync(0xffffffffu, !finite && inverse == inverse && row < own.end);
+      }
+      if (args.lse != nullptr && lane % 4 == 0 && row < own.end) {
+        args.lse[lse_offset(a, block.s.q, row, block.at.head)] = state.lse(i, factor);
+      }
+    }
+    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, o);
+    unsigned any_redo = redo[0];
+#pragma unroll
+    for (int i = 1; i < 2 * kMTiles; ++i) any_redo |= redo[i];
+    if (any_redo == 0) continue;
+    __syncwarp();  // rows are written twice, by different lanes
+#pragma unroll 1
+    for (int i = 0; i < kWarpRows; ++i) {
+      unsigned marked = redo[0];
+#pragma unroll
+      for (int j = 1; j < 2 * kMTiles; ++j) marked = i / 8 == j ? redo[j] : marked;
+      if ((marked >> (i % 8 * 4) & 0xf) != 0) fwd_exact_row<T, kHeadDim>(args, block.s, block.at, own.begin + i, lane);
+    }
+  }
+}
+
+template <class T, int kHeadDim>
+Status launch_fwd(const FwdArgs& args, const Plan& plan, const LaunchContext& context) {
+  return with_tile<kFwdTiles, kHeadDim>(plan, [&]<int kRow>() {
+    constexpr FwdTile kTile = kFwdTiles[kRow];
+    const LaunchShape shape = {plan.query_blocks, kTile.threads(), kTile.shared_bytes()};
+    return launch(context, "cp_async fwd", fwd_kernel<T, kRow>, shape, args);
+  });
+}
+
+}  // namespace cuflash::cp_async

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// The online softmax of accumulator fragments: a lane holds parts of rows l / 4 and l / 4 + 8 of each 16 rows, a quad of
+// lanes whole rows.
+#pragma once
+
+#include "kernels/common/online_softmax.h"
+#include "kernels/cp_async/ptx.cuh"
+
+namespace cuflash::cp_async {
+
+inline constexpr float kLog2e = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+
+// How far, in powers of 2, the running maximum may fall behind the true one before everything is scaled anew: weights of
+// up to 2^8 do fp16, bf16 and fp32 sums no harm (FlashAttention-4 does the same).
+inline constexpr float kMaxGrowth = 8.0f;
+
+// factor * score - factor * reference is formed with one rounding, after that of the reference's product. Up to here this
+// moves all weights of a row by the same small factor, which cancels; beyond, scores are multiplied, and rounded, first.
+inline constexpr float kHuge = 0x1p24f;
+
+// Over the four lanes that share a row.
+template <class Combine>
+__device__ __forceinline__ float reduce_quad(float x, Combine&& combine) {
+  x = combine(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return combine(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+// Of the 16 * kMTiles rows of a warp. Row i of a lane is row l / 4 + 8 i of the warp.
+template <int kMTiles>
+struct RowStates {
+  static constexpr int kRows = 2 * kMTiles;
+  float reference[kRows];  // what is subtracted from scores: a maximum, at most kMaxGrowth below the true one
+  float sum[kRows];        // of 2^(factor (s - reference)); this lane's part until finish()
+
+  __device__ __forceinline__ RowStates() {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      reference[i] = kNegativeInfinity<float>;
+      sum[i] = 0.0f;
+    }
+  }
+
+  // Takes note of scores, to be multiplied by factor > 0. Returns whether a reference of the warp has moved: then what was
+  // accumulated is to be multiplied by `rescale`. NaN does not become the reference. If a score is huge, the factor is put
+  // into scores and references, and is 1 from then on.
+  template <int kNTiles>
+  __device__ __forceinline__ bool raise(float (&scores)[kMTiles][kNTiles][4], float& factor, float (&rescale)[kRows]) {
+    float next[kRows];
+    bool moved = false;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      float highest = kNegativeInfinity<float>;
+#pragma unroll
+      for (int n = 0; n < kNTiles; ++n) {
+        highest = fmaxf(highest, fmaxf(scores[i / 2][n][i % 2 * 2], scores[i / 2][n][i % 2 * 2 + 1]));
+      }
+      highest = reduce_quad(highest, [](float x, float y) { return fmaxf(x, y); });
+      const bool far = (highest - reference[i]) * factor > kMaxGrowth;
+      next[i] = far ? highest : reference[i];
+      moved |= far;
+    }
+    if (!__any_sync(0xffffffffu, moved)) return false;
+    bool huge = false;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) huge |= next[i] > kNegativeInfinity<float> && fabsf(next[i] * factor) > kHuge;
+    if (factor != 1.0f && __any_sync(0xffffffffu, huge)) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        reference[i] *= factor;
+        next[i] *= factor;
+#pragma unroll
+        for (int n = 0; n < kNTiles; ++n) {
+          scores[i / 2][n][i % 2 * 2] *= factor;
+          scores[i / 2][n][i % 2 * 2 + 1] *= factor;
+        }
+      }
+      factor = 1.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      rescale[i] = reference[i] == next[i] ? 1.0f : exp2_to_zero((reference[i] - next[i]) * factor);
+      reference[i] = next[i];
+      sum[i] *= rescale[i];
+    }
+    return true;
+  }
+
+  // Turns scores into weights 2^(factor (score - reference)) and sums them. A NaN score makes its own weight NaN, and with
+  // it the row's sum.
+  template <int kNTiles>
+  __device__ __forceinline__ void exponentiate(float (&p)[kMTiles][kNTiles][4], float factor) {
+    float shift[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      shift[i] = reference[i] == kNegativeInfinity<float> ? 0.0f : -reference[i] * factor;
+    }
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& x = p[i / 2][n][i % 2 * 2 + e];
+          x = exp2_to_zero(fmaf(x, factor, shift[i]));
+          sum[i] += x;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) sum[i] = reduce_quad(sum[i], [](float x, float y) { return x + y; });
+  }
+
+  // The sum is 0 only if no key was seen, or none with a score above -inf: o = 0, lse = -inf.
+  __device__ __forceinline__ float inverse_sum(int i) const { return sum[i] == 0.0f ? 0.0f : __fdividef(1.0f, sum[i]); }
+  __device__ __forceinline__ float lse(int i, float factor) const {
+    return sum[i] == 0.0f ? kNegativeInfinity<float> : kLn2 * (__fmul_rn(reference[i], factor) + log2f(sum[i]));
+  }
+};
+
+}  // namespace cuflash::cp_async

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// The room's tile tables. A row serves every head_dim and head_dim_v up to its capacity; of the rows with capacity, the
+// first whose blocks fit into the shared memory of the GPU is taken.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace cuflash::cp_async {
+
+// What a block notes about itself, behind the tiles.
+inline constexpr size_t kBlockStateBytes = 256;
+
+// Forward: block_m query rows against block_n keys per stage of the pipeline, of which a warp takes step_n at a time. A
+// warp owns 16 * m_tiles query rows.
+struct FwdTile {
+  int head_dim;  // capacity
+  int block_m;
+  int block_n;
+  int step_n;
+  int m_tiles;
+  int stages;           // of k and v
+  bool q_in_registers;  // else q is read from shared memory for every step
+  int min_blocks;       // per SM
+
+  constexpr int warps() const { return block_m / (16 * m_tiles); }
+  constexpr int threads() const { return 32 * warps(); }
+  constexpr size_t q_bytes() const { return size_t{2} * block_m * head_dim; }
+  constexpr size_t stage_bytes() const { return size_t{4} * block_n * head_dim; }  // k and v
+  // q in registers passes through the memory of the last stage, which is filled after it was read.
+  constexpr size_t tile_bytes() const {
+    const size_t all_stages = stages * stage_bytes();
+    if (!q_in_registers) return q_bytes() + all_stages;
+    return q_bytes() > stage_bytes() ? all_stages - stage_bytes() + q_bytes() : all_stages;
+  }
+  constexpr size_t shared_bytes() const { return tile_bytes() + kBlockStateBytes; }
+  // What a GPU must be able to give one block, that it can hold min_blocks of these: the system keeps 1 KB of each.
+  constexpr size_t fitting_bytes() const { return min_blocks * (shared_bytes() + 1024) - 1024; }
+};
+
+// clang-format off
+inline constexpr std::array kFwdTiles = {
+    FwdTile{.head_dim = 32,  .block_m = 128, .block_n = 128, .step_n = 64, .m_tiles = 2, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
+    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 128, .step_n = 64, .m_tiles = 2, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
+    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 64,  .step_n = 64, .m_tiles = 2, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
+    FwdTile{.head_dim = 96,  .block_m = 128, .block_n = 64,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 2},
+    FwdTile{.head_dim = 96,  .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 2},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 64,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 2},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 2},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 1},
+    FwdTile{.head_dim = 192, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .stages = 3, .q_in_registers = true,  .min_blocks = 1},
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .stages = 3, .q_in_registers = true,  .min_blocks = 1},
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .stages = 2, .q_in_registers = true,  .min_blocks = 1},
+};
+// clang-format on
+
+// Backward: a block owns block_n keys and streams block_m query rows per step. `split` warps share the same keys: each
+// computes the weights of its part of the step's queries and the gradients of its part of head_dim. Alone (split 1), a
+// warp's weights stay in its registers, of `part` queries at a time.
+struct BwdTile {
+  int head_dim;  // capacity
+  int block_n;
+  int block_m;
+  int warps;
+  int split;
+  int part;              // queries whose weights a warp holds at a time
+  int dq_row_warps;      // the warps that share the queries of a step in dq; the others share head_dim
+  int stages;            // of q and dout: 2, or 1 and one more barrier per step
+  bool kv_in_registers;  // else k and v are read from shared memory for every part
+  int min_blocks;        // per SM
+
+  constexpr int threads() const { return 32 * warps; }
+  constexpr int warp_keys() const { return block_n / (warps / split); }
+  constexpr int dq_threads() const { return 2 * block_n; }  // of the deterministic kernel: a warp has 16 rows
+  constexpr int tile_bytes(int rows) const { return 2 * rows * head_dim; }
+  constexpr int weights_bytes() const { return 2 * block_n * block_m; }
+  constexpr int operand_bytes() const { return 2 * tile_bytes(block_n) + 2 * stages * tile_bytes(block_m); }
+  constexpr size_t dq_shared_bytes() const { return static_cast<size_t>(operand_bytes()); }
+  constexpr int state_offset() const { return operand_bytes() + (split > 1 ? stages + 1 : stages) * weights_bytes(); }
+  // Statistics of two steps, a mark for each key, and what all threads share about the block and its steps.
+  constexpr int state_bytes() const { return 4 * 4 * block_m + 4 * block_n + 384; }
+  constexpr size_t shared_bytes() const { return static_cast<size_t>(state_offset() + state_bytes()); }
+};
+
+// clang-format off
+inline constexpr std::array kBwdTiles = {
+    BwdTile{.head_dim = 32,  .block_n = 128, .block_m = 64, .warps = 4, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = true,  .min_blocks = 2},
+    BwdTile{.head_dim = 64,  .block_n = 128, .block_m = 64, .warps = 4, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 2},
+    BwdTile{.head_dim = 96,  .block_n = 128, .block_m = 64, .warps = 8, .split = 1, .part = 32, .dq_row_warps = 4, .stages = 2, .kv_in_registers = true,  .min_blocks = 1},
+    BwdTile{.head_dim = 96,  .block_n = 64,  .block_m = 64, .warps = 4, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = true,  .min_blocks = 1},
+    BwdTile{.head_dim = 128, .block_n = 128, .block_m = 64, .warps = 8, .split = 2, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 128, .block_n = 128, .block_m = 64, .warps = 8, .split = 1, .part = 64, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 128, .block_n = 128, .block_m = 32, .warps = 8, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 1, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 192, .block_n = 64,  .block_m = 64, .warps = 8, .split = 4, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 192, .block_n = 64,  .block_m = 32, .warps = 8, .split = 2, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 192, .block_n = 32,  .block_m = 32, .warps = 4, .split = 2, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 256, .block_n = 64,  .block_m = 64, .warps = 8, .split = 4, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 256, .block_n = 64,  .block_m = 32, .warps = 8, .split = 2, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 256, .block_n = 32,  .block_m = 32, .warps = 4, .split = 2, .part = 16, .dq_row_warps = 2, .stages = 1, .kv_in_registers = false, .min_blocks = 1},
+};
+// clang-format on
+
+// What the kernel takes for granted: whole fragments for every warp, and in dq and among warps that share keys, 16 columns
+// each of groups that do not cross the pieces of a tile.
+constexpr bool is_valid(const BwdTile& t) {
+  const int dq_dim_warps = t.warps / t.dq_row_warps;
+  const auto shared_by = [&](int warps) {
+    const int piece = t.head_dim % 64 == 0 ? 64 : 32;
+    return t.head_dim % (16 * warps) == 0 && piece % (16 * warps) == 0;
+  };
+  return t.warps % t.split == 0 && t.warp_keys() % 16 == 0 && t.block_m % 32 == 0 &&
+         t.block_m % (t.split * t.part) == 0 && t.part % 16 == 0 && t.block_m % (16 * t.dq_row_warps) == 0 &&
+         t.warps % t.dq_row_warps == 0 && shared_by(t.split) && shared_by(dq_dim_warps) &&
+         (t.split == 1 || t.part * t.split == t.block_m) && (t.stages == 1 || t.stages == 2) &&
+         2 * t.block_m <= t.threads();
+}
+
+static_assert([] {
+  for (const BwdTile& tile : kBwdTiles) {
+    if (!is_valid(tile)) return false;
+  }
+  return true;
+}());
+
+}  // namespace cuflash::cp_async
