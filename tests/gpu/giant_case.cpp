@@ -87,7 +87,7 @@ size_t GiantCase::bytes() const {
   return bytes;
 }
 
-size_t GiantCase::most_workspace_bytes() const { return bytes() + (size_t{1} << 20); }
+size_t GiantCase::most_workspace_bytes() const { return 2 * bytes() + (size_t{1} << 20); }
 
 void GiantCase::place() {
   for (size_t i = 0; i < kNumBuffers; ++i) {

@@ -38,7 +38,7 @@ struct TileStream {
       }
       return;
     }
-    const T* valid = from;
+    const T* valid = from - row * row_stride - dim;  // some row exists, and the first one does
 #pragma unroll 1
     for (int first = 0; first < kBlockRows; first += kRowStep, from += kRowStep * row_stride) {
       if (row + first >= kBlockRows) continue;

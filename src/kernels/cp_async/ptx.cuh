@@ -17,7 +17,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 // Copies 16 bytes to shared memory, past the L1 cache: the first `used` bytes are read, the others become 0. Copies run
 // on their own until wait_copies().
 __device__ __forceinline__ void copy_16_bytes(uint32_t to, const void* from, int used) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(used) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(used) : "memory");
 }
 
 // Closes a group of this thread's copies.
