@@ -14,10 +14,9 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Copies 16 bytes to shared memory, past the L1 cache: the first `used` bytes are read, the others become 0. Copies run
-// on their own until wait_copies().
-__device__ __forceinline__ void copy_16_bytes(uint32_t to, const void* from, int used) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(used) : "memory");
+// Copies 16 bytes to shared memory, past the L1 cache, on its own until wait_copies().
+__device__ __forceinline__ void copy_16_bytes(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(from) : "memory");
 }
 
 // Closes a group of this thread's copies.
