@@ -24,18 +24,18 @@ namespace {
 // is not listed: what stands in its place is null.
 // clang-format off
 constexpr const ForwardFamily* kForwardRows[] = {
-    built::cp_async       ? &cp_async::kForward       : nullptr,  // sm_80 up       fp16 bf16   16-byte aligned
-    built::wmma           ? &wmma::kForward           : nullptr,  // sm_70 up       fp16 bf16   bf16 from sm_80 up
-    built::register_tiled ? &register_tiled::kForward : nullptr,  // sm_70 up  fp32 fp16 bf16   if shared memory allows
-    built::scalar         ? &scalar::kForward         : nullptr,  // sm_70 up  fp32 fp16 bf16
+    built::cp_async()       ? &cp_async::kForward       : nullptr,  // sm_80 up       fp16 bf16   16-byte aligned
+    built::wmma()           ? &wmma::kForward           : nullptr,  // sm_70 up       fp16 bf16   bf16 from sm_80 up
+    built::register_tiled() ? &register_tiled::kForward : nullptr,  // sm_70 up  fp32 fp16 bf16   if shared memory allows
+    built::scalar()         ? &scalar::kForward         : nullptr,  // sm_70 up  fp32 fp16 bf16
     &host::kForward,                                              // no GPU    fp32 fp16 bf16   for device = HOST
 };
 
 constexpr const BackwardFamily* kBackwardRows[] = {
-    built::cp_async       ? &cp_async::kBackward       : nullptr,
-    built::wmma           ? &wmma::kBackward           : nullptr,
-    built::register_tiled ? &register_tiled::kBackward : nullptr,
-    built::scalar         ? &scalar::kBackward         : nullptr,
+    built::cp_async()       ? &cp_async::kBackward       : nullptr,
+    built::wmma()           ? &wmma::kBackward           : nullptr,
+    built::register_tiled() ? &register_tiled::kBackward : nullptr,
+    built::scalar()         ? &scalar::kBackward         : nullptr,
     &host::kBackward,
 };
 // clang-format on
@@ -43,10 +43,10 @@ constexpr const BackwardFamily* kBackwardRows[] = {
 // The rows that are not null.
 template <const auto& kRows>
 constexpr auto listed() {
-  constexpr auto is_listed = [](const auto* family) { return family != nullptr; };
-  constexpr auto kCount = std::count_if(std::begin(kRows), std::end(kRows), is_listed);
+  constexpr auto kIsListed = [](const auto* family) { return family != nullptr; };
+  constexpr auto kCount = std::count_if(std::begin(kRows), std::end(kRows), kIsListed);
   std::array<std::decay_t<decltype(kRows[0])>, kCount> families{};
-  std::copy_if(std::begin(kRows), std::end(kRows), families.begin(), is_listed);
+  std::copy_if(std::begin(kRows), std::end(kRows), families.begin(), kIsListed);
   return families;
 }
 

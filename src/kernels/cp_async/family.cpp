@@ -28,6 +28,16 @@ constexpr Support kForwardSupport = gpu_support(kBuiltCode, k16BitDTypes, kMaxHe
 constexpr Support kBackwardSupport =
     gpu_support(kBuiltCode, k16BitDTypes, kMaxHeadDim, kBackwardFeatures & ~kNotServed);
 
+// Copies read whole pairs of elements: cp.async counts in multiples of 4 bytes.
+template <const auto& kTable, class Problem>
+Refusal refine(const Problem& problem, const Device& device) {
+  const Attention& a = problem.args.attention;
+  constexpr const char* kRule = "is odd: copies are of whole pairs of elements";
+  if (a.head_dim % 2 != 0) return cannot("head_dim", a.head_dim, kRule);
+  if (a.head_dim_v % 2 != 0) return cannot("head_dim_v", a.head_dim_v, kRule);
+  return refuse_unfitting<kTable>(problem, device);
+}
+
 Plan plan_forward(const ForwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   const FwdTile* tile = tile_on<kFwdTiles>(a, device);
@@ -73,8 +83,8 @@ Status run_backward(const BackwardProblem& problem, const Plan& plan, const Laun
 }  // namespace
 
 constinit const ForwardFamily kForward = {
-    "cp_async", kForwardSupport, refuse_unfitting<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
+    "cp_async", kForwardSupport, refine<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
 constinit const BackwardFamily kBackward = {
-    "cp_async", kBackwardSupport, refuse_unfitting<kBwdTiles, BackwardProblem>, plan_backward, run_backward};
+    "cp_async", kBackwardSupport, refine<kBwdTiles, BackwardProblem>, plan_backward, run_backward};
 
 }  // namespace cuflash::cp_async

@@ -71,6 +71,15 @@ __device__ __forceinline__ void hide(
   });
 }
 
+// From a set of lanes to that of the rows, among eight, that their quads share.
+__device__ __forceinline__ unsigned rows_of_lanes(unsigned lanes) {
+  if (lanes == 0) return 0;
+  unsigned rows = 0;
+#pragma unroll 1
+  for (int row = 0; row < 8; ++row) rows |= (lanes >> (4 * row) & 0xf) != 0 ? 1u << row : 0u;
+  return rows;
+}
+
 template <class T, int kRow>
 __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min_blocks)
     fwd_kernel(const FwdArgs args) {
@@ -216,17 +225,14 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       }
     }
     store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, o);
-    unsigned any_redo = redo[0];
+    unsigned marked = 0;  // rows of the warp
 #pragma unroll
-    for (int i = 1; i < 2 * kMTiles; ++i) any_redo |= redo[i];
-    if (any_redo == 0) continue;
+    for (int i = 0; i < 2 * kMTiles; ++i) marked |= rows_of_lanes(redo[i]) << (8 * i);
+    if (marked == 0) continue;
     __syncwarp();  // rows are written twice, by different lanes
 #pragma unroll 1
-    for (int i = 0; i < kWarpRows; ++i) {
-      unsigned marked = redo[0];
-#pragma unroll
-      for (int j = 1; j < 2 * kMTiles; ++j) marked = i / 8 == j ? redo[j] : marked;
-      if ((marked >> (i % 8 * 4) & 0xf) != 0) fwd_exact_row<T, kHeadDim>(args, block.s, block.at, own.begin + i, lane);
+    for (; marked != 0; marked &= marked - 1) {
+      fwd_exact_row<T, kHeadDim>(args, block.s, block.at, own.begin + __ffs(marked) - 1, lane);
     }
   }
 }

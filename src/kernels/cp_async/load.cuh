@@ -9,18 +9,6 @@
 
 namespace cuflash::cp_async {
 
-// A chunk of which only the first `count` elements exist, perhaps none, at once: cp.async reads multiples of 4 bytes.
-template <class T>
-__device__ __forceinline__ void store_part(uint32_t to, const T* from, int count) {
-  const uint16_t* elements = reinterpret_cast<const uint16_t*>(from);
-#pragma unroll
-  for (int e = 0; e < kChunk; e += 2) {
-    const uint32_t low = e < count ? elements[e] : 0;
-    const uint32_t high = e + 1 < count ? elements[e + 1] : 0;
-    store_pair(to + 2 * e, low | high << 16);
-  }
-}
-
 // The tiles of kBlockRows x kHeadDim that follow each other in the rows of a head.
 template <class T, int kThreads, int kBlockRows, int kHeadDim>
 struct TileStream {
@@ -45,24 +33,24 @@ struct TileStream {
         if (kBlockRows % kRowStep != 0 && row + first >= kBlockRows) continue;
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
-          copy_16_bytes(to + first * Tile::kRowBytes + piece * Tile::kPieceBytes, from + piece * Tile::kPieceDim);
+          copy_16_bytes(to + first * Tile::kRowBytes + piece * Tile::kPieceBytes, from + piece * Tile::kPieceDim, 16);
         }
       }
       return;
     }
+    const T* valid = from - row * row_stride - dim;  // where nothing is read: the first row exists
 #pragma unroll 1
     for (int first = 0; first < kBlockRows; first += kRowStep, from += kRowStep * row_stride) {
       if (row + first >= kBlockRows) continue;
 #pragma unroll 1
       for (int piece = 0; piece < kPieces; ++piece) {
         const int elements = row + first < count ? head_dim - dim - piece * Tile::kPieceDim : 0;
-        const uint32_t target = to + first * Tile::kRowBytes + piece * Tile::kPieceBytes;
-        const T* source = from + piece * Tile::kPieceDim;
-        if (elements >= kChunk) {
-          copy_16_bytes(target, source);
-        } else {
-          store_part(target, source, elements);
-        }
+        const int used = min(max(elements, 0), kChunk);
+        copy_16_bytes(
+            to + first * Tile::kRowBytes + piece * Tile::kPieceBytes,
+            used > 0 ? from + piece * Tile::kPieceDim : valid,
+            2 * used
+        );
       }
     }
   }

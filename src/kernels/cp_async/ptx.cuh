@@ -14,9 +14,10 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Copies 16 bytes to shared memory, past the L1 cache, on its own until wait_copies().
-__device__ __forceinline__ void copy_16_bytes(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(from) : "memory");
+// Copies 16 bytes to shared memory, past the L1 cache, on its own until wait_copies(): the first `used` bytes, a multiple
+// of 4, are read, the others become 0.
+__device__ __forceinline__ void copy_16_bytes(uint32_t to, const void* from, int used) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(used) : "memory");
 }
 
 // Closes a group of this thread's copies.

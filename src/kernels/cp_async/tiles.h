@@ -79,7 +79,9 @@ struct BwdTile {
   constexpr int state_offset() const { return operand_bytes() + (split > 1 ? stages + 1 : stages) * weights_bytes(); }
   // Statistics of two steps, a mark for each key, and what all threads share about the block and its steps.
   constexpr int state_bytes() const { return 4 * 4 * block_m + 4 * block_n + 384; }
-  constexpr size_t shared_bytes() const { return static_cast<size_t>(state_offset() + state_bytes()); }
+  constexpr size_t shared_bytes() const {
+    return static_cast<size_t>(state_offset()) + static_cast<size_t>(state_bytes());
+  }
 };
 
 // clang-format off
