@@ -59,6 +59,32 @@ struct FwdBlock {
   WarpKeys seen[kWarps];
 };
 
+// What warps that share rows tell each other: of each row a number, the highest score of a step or in the end the sum.
+template <int kWarps, int kRows>
+struct PairBoard {
+  float number[2][kWarps][kRows];  // for steps in turn: a warp may write the next one while another reads
+  int moves[2][kWarps];
+  unsigned marked[kWarps];
+
+  template <int kLaneRows>
+  __device__ __forceinline__ void note(int parity, int warp, int lane, const float (&x)[kLaneRows], bool moving) {
+    if (lane == 0) moves[parity][warp] = moving;
+    if (lane % 4 != 0) return;
+#pragma unroll
+    for (int i = 0; i < kLaneRows; ++i) number[parity][warp][lane / 4 + 8 * i] = x[i];
+  }
+  template <int kLaneRows>
+  __device__ __forceinline__ void join(int parity, int warp, int lane, float (&x)[kLaneRows]) const {
+#pragma unroll
+    for (int i = 0; i < kLaneRows; ++i) x[i] = fmaxf(x[i], number[parity][warp][lane / 4 + 8 * i]);
+  }
+  template <int kLaneRows>
+  __device__ __forceinline__ void add(int parity, int warp, int lane, float (&x)[kLaneRows]) const {
+#pragma unroll
+    for (int i = 0; i < kLaneRows; ++i) x[i] += number[parity][warp][lane / 4 + 8 * i];
+  }
+};
+
 // Hides what the rows of the lane, row + 8 i up to `last`, do not see of the keys from `key` (the lane's first one) on.
 template <int kMTiles, int kNTiles>
 __device__ __forceinline__ void hide(
@@ -88,6 +114,10 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
   constexpr int kHeadDim = kTile.head_dim;
   constexpr int kMTiles = kTile.m_tiles;
   constexpr int kWarpRows = 16 * kMTiles;
+  constexpr int kSplit = kTile.split;
+  constexpr bool kAlone = kSplit == 1;
+  constexpr int kKeys = kTile.step_n / kSplit;       // of a step, whose scores a warp computes
+  constexpr int kColumns = kTile.head_dim / kSplit;  // of o that a warp sums
   constexpr int kStages = kTile.stages;
   constexpr int kStep = kTile.step_n;
   constexpr int kDepth = kHeadDim / 16;
@@ -100,7 +130,16 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
   using Block = FwdBlock<kTile.warps()>;
   static_assert(sizeof(Block) <= kBlockStateBytes);
   Block& block = *reinterpret_cast<Block*>(shared + kTile.tile_bytes());
-  const int warp_row = threadIdx.x / 32 * kWarpRows;
+  using PTile = SwizzledTile<kWarpRows, kStep>;
+  using Board = PairBoard<kTile.warps(), kWarpRows>;
+  const uint32_t p_tiles = stages + kStages * kStageBytes + (kTile.q_in_registers ? 0 : QTile::kBytes);
+  Board& board = *reinterpret_cast<Board*>(shared + kTile.tile_bytes() + kBlockStateBytes);
+  static_assert(kAlone || kTile.tile_bytes() + kBlockStateBytes + sizeof(Board) <= kTile.shared_bytes());
+  const int warp = threadIdx.x / 32;
+  const int member = warp % kSplit;
+  const int group = warp / kSplit;
+  const int warp_row = group * kWarpRows;
+  int parity = 0;
   const int lane = threadIdx.x % 32;
 
   const Attention& a = args.attention;
@@ -150,7 +189,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
 
     RowStates<kMTiles> state;
     float factor = is_plain(a) ? a.scale * kLog2e : 1.0f;  // from what is in p to scores in base 2
-    float o[kMTiles][kHeadDim / 8][4];
+    float o[kMTiles][kColumns / 8][4];
     clear(o);
     QOperand<T, QTile, kMTiles, kDepth, kTile.q_in_registers> q;
     if (kTile.q_in_registers || key_count == 0) {  // without keys, no barrier follows that `block` is read behind
@@ -170,34 +209,98 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
         const int32_t first = n + step;
         const WarpKeys seen = block.seen[threadIdx.x / 32];
         if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
-        float p[kMTiles][kStep / 8][4];
-        multiply_scores<T, KTile>(p, q, along_first<KTile>(stage, step));
+        float p[kMTiles][kKeys / 8][4];
+        multiply_scores<T, KTile>(p, q, along_first<KTile>(stage, step + member * kKeys));
+        const int32_t lane_key = first + member * kKeys + lane % 4 * 2;
         if (factor == 1.0f) {
           const float slope = alibi_slope(a, block.at.batch, block.at.head);
-          const int32_t row = block.rows.begin + warp_row + lane / 4;
-          apply_score(p, a, block.s, slope, row, block.keys.begin + first + lane % 4 * 2);
+          apply_score(p, a, block.s, slope, block.rows.begin + warp_row + lane / 4, block.keys.begin + lane_key);
         }
         if (first < seen.all.begin || first + kStep > seen.all.end) {
           const Range own = own_rows(block.rows);
-          hide(p, a, block.s, own.begin + lane / 4, own.end - 1, block.keys.begin + first + lane % 4 * 2);
+          hide(p, a, block.s, own.begin + lane / 4, own.end - 1, block.keys.begin + lane_key);
         }
-        float rescale[2 * kMTiles];
-        if (state.raise(p, factor, rescale)) {
+        float highest[2 * kMTiles], rescale[2 * kMTiles];
+        const bool moves = state.look(p, factor, highest);
+        const auto rescale_sums = [&] {
 #pragma unroll
           for (int m = 0; m < kMTiles; ++m) {
 #pragma unroll
-            for (int d = 0; d < kHeadDim / 8; ++d) {
+            for (int d = 0; d < kColumns / 8; ++d) {
 #pragma unroll
               for (int e = 0; e < 4; ++e) o[m][d][e] *= rescale[2 * m + e / 2];
             }
           }
+        };
+        const LaneAddress<KTile> values = down_first<KTile>(stage + KTile::kBytes, step, member * kColumns);
+        if constexpr (kAlone) {
+          if (moves) {
+            state.move(p, highest, factor, rescale);
+            rescale_sums();
+          }
+          state.exponentiate(p, factor);
+          add_values<T, kStep / 16>(
+              o,
+              [&](int k, uint32_t(&x)[kMTiles][4]) {
+#pragma unroll
+                for (int m = 0; m < kMTiles; ++m) pack_operand<T>(x[m], p[m], k);
+              },
+              values
+          );
+        } else {
+          // Weights are computed with the references as they are; only if one of the warps has to move its own, which is
+          // rare, both agree on new ones and write once more.
+          const uint32_t p_tile = p_tiles + (group * 2 + parity) * PTile::kBytes;
+          const auto store_weights = [&] {
+            const LaneAddress<PTile> to = {
+                p_tile + PTile::offset(lane / 4, member * kKeys) + static_cast<uint32_t>(lane % 4 * 4)};
+#pragma unroll
+            for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+              for (int n = 0; n < kKeys / 8; ++n) {
+                store_pair(to.at(16 * m, 0) ^ (n * 16), pack<T>(p[m][n][0], p[m][n][1]));
+                store_pair(to.at(16 * m + 8, 0) ^ (n * 16), pack<T>(p[m][n][2], p[m][n][3]));
+              }
+            }
+          };
+          board.note(parity, warp, lane, highest, moves);
+          if (!moves) {
+            state.exponentiate(p, factor);
+            store_weights();
+          }
+          sync_warps<32 * kSplit>(1 + group);
+          if (moves || board.moves[parity][warp ^ 1]) {
+            board.join(parity, warp ^ 1, lane, highest);
+            state.move(p, highest, factor, rescale);
+            rescale_sums();
+            if (moves) {
+              state.exponentiate(p, factor);
+            } else {
+              for_each_sum(p, [&](float& x, int i, int) { x *= rescale[i]; });
+            }
+            store_weights();
+            sync_warps<32 * kSplit>(1 + group);
+          }
+          add_values<T, kStep / 16>(
+              o,
+              [&, from = down_first<PTile>(p_tile, 0)](int k, uint32_t(&x)[kMTiles][4]) {
+#pragma unroll
+                for (int m = 0; m < kMTiles; ++m) load_matrices(x[m], from.at(16 * m, 16 * k));
+              },
+              values
+          );
+          parity ^= 1;
         }
-        state.exponentiate(p, factor);
-        add_values<T, KTile>(o, p, down_first<KTile>(stage + KTile::kBytes, step));
       }
     }
 
     state.finish();
+    if constexpr (!kAlone) {
+      board.note(parity, warp, lane, state.sum, false);
+      sync_warps<32 * kSplit>(1 + group);
+      board.add(parity, warp ^ 1, lane, state.sum);
+      parity ^= 1;
+    }
     const bool check = masks_pairs(a);
     const Range own = own_rows(block.rows);
     unsigned redo[2 * kMTiles];
@@ -207,7 +310,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       const float inverse = state.inverse_sum(i);
       float row_total = 0.0f;  // not finite if an element is not
 #pragma unroll
-      for (int d = 0; d < kHeadDim / 8; ++d) {
+      for (int d = 0; d < kColumns / 8; ++d) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = o[i / 2][d][i % 2 * 2 + e];
@@ -220,16 +323,21 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
         const bool finite = row_total - row_total == 0.0f;
         redo[i] = __ballot_sync(0xffffffffu, !finite && inverse == inverse && row < own.end);
       }
-      if (args.lse != nullptr && lane % 4 == 0 && row < own.end) {
+      if (args.lse != nullptr && member == 0 && lane % 4 == 0 && row < own.end) {
         args.lse[lse_offset(a, block.s.q, row, block.at.head)] = state.lse(i, factor);
       }
     }
-    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, o);
+    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, member * kColumns, o);
     unsigned marked = 0;  // rows of the warp
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) marked |= rows_of_lanes(redo[i]) << (8 * i);
-    if (marked == 0) continue;
-    __syncwarp();  // rows are written twice, by different lanes
+    if constexpr (kAlone) {
+      __syncwarp();  // rows are written twice, by different lanes
+    } else if (check) {
+      board.marked[warp] = marked;
+      sync_warps<32 * kSplit>(1 + group);
+      marked = member == 0 ? marked | board.marked[warp ^ 1] : 0;
+    }
 #pragma unroll 1
     for (; marked != 0; marked &= marked - 1) {
       fwd_exact_row<T, kHeadDim>(args, block.s, block.at, own.begin + __ffs(marked) - 1, lane);

@@ -72,13 +72,11 @@ __device__ __forceinline__ void multiply_scores(float (&p)[kMTiles][kNTiles][4],
   }
 }
 
-// o += p v for the keys whose rows of v are at `values`.
-template <class T, class VTile, int kMTiles, int kNTiles>
-__device__ __forceinline__ void add_values(
-    float (&o)[kMTiles][VTile::kDim / 8][4], const float (&p)[kMTiles][kNTiles][4], LaneAddress<VTile> values
-) {
-  constexpr int kPerKeys = VTile::kDim / 16;
-  constexpr int kBlocks = kNTiles / 2 * kPerKeys;
+// o += p v for 16 * kSteps keys, whose rows of v are at `values`: load_p(k, a) gives the blocks of p.
+template <class T, int kSteps, class VTile, int kMTiles, int kNTiles, class LoadP>
+__device__ __forceinline__ void add_values(float (&o)[kMTiles][kNTiles][4], LoadP&& load_p, LaneAddress<VTile> values) {
+  constexpr int kPerKeys = kNTiles / 2;
+  constexpr int kBlocks = kSteps * kPerKeys;
   constexpr int kBuffers = kAhead<kMTiles> + 1;
   uint32_t v[kBuffers][4], a[kMTiles][4];
   const auto load = [&](int block) {
@@ -90,10 +88,7 @@ __device__ __forceinline__ void add_values(
   for (int block = 0; block < kBlocks; ++block) {
     const int d = block % kPerKeys;
     if (block + kAhead<kMTiles> < kBlocks) load(block + kAhead<kMTiles>);
-    if (d == 0) {
-#pragma unroll
-      for (int m = 0; m < kMTiles; ++m) pack_operand<T>(a[m], p[m], block / kPerKeys);
-    }
+    if (d == 0) load_p(block / kPerKeys, a);
     const uint32_t(&b)[4] = v[block % kBuffers];
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) {

@@ -41,29 +41,43 @@ struct RowStates {
     }
   }
 
-  // Takes note of scores, to be multiplied by factor > 0. Returns whether a reference of the warp has moved: then what was
-  // accumulated is to be multiplied by `rescale`. NaN does not become the reference. If a score is huge, the factor is put
-  // into scores and references, and is 1 from then on.
+  // The highest score of each row, and whether one of the warp is so far above its reference that this must move. Scores are
+  // to be multiplied by factor > 0. NaN is no highest score.
   template <int kNTiles>
-  __device__ __forceinline__ bool raise(float (&scores)[kMTiles][kNTiles][4], float& factor, float (&rescale)[kRows]) {
-    float next[kRows];
-    bool moved = false;
+  __device__ __forceinline__ bool look(
+      const float (&scores)[kMTiles][kNTiles][4], float factor, float (&highest)[kRows]
+  ) const {
+    bool moves = false;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      float highest = kNegativeInfinity<float>;
+      highest[i] = kNegativeInfinity<float>;
 #pragma unroll
       for (int n = 0; n < kNTiles; ++n) {
-        highest = fmaxf(highest, fmaxf(scores[i / 2][n][i % 2 * 2], scores[i / 2][n][i % 2 * 2 + 1]));
+        highest[i] = fmaxf(highest[i], fmaxf(scores[i / 2][n][i % 2 * 2], scores[i / 2][n][i % 2 * 2 + 1]));
       }
-      highest = reduce_quad(highest, [](float x, float y) { return fmaxf(x, y); });
-      const bool far = (highest - reference[i]) * factor > kMaxGrowth;
-      next[i] = far ? highest : reference[i];
-      moved |= far;
+      highest[i] = reduce_quad(highest[i], [](float x, float y) { return fmaxf(x, y); });
+      moves |= is_far(i, highest[i], factor);
     }
-    if (!__any_sync(0xffffffffu, moved)) return false;
+    return __any_sync(0xffffffffu, moves);
+  }
+
+  __device__ __forceinline__ bool is_far(int i, float highest, float factor) const {
+    return (highest - reference[i]) * factor > kMaxGrowth;
+  }
+
+  // Moves references up to what look() found: what was accumulated is to be multiplied by `rescale`. If a score is huge, the
+  // factor is put into references and scores, and is 1 from then on.
+  template <int kNTiles>
+  __device__ __forceinline__ void move(
+      float (&scores)[kMTiles][kNTiles][4], const float (&highest)[kRows], float& factor, float (&rescale)[kRows]
+  ) {
+    float next[kRows];
     bool huge = false;
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) huge |= next[i] > kNegativeInfinity<float> && fabsf(next[i] * factor) > kHuge;
+    for (int i = 0; i < kRows; ++i) {
+      next[i] = is_far(i, highest[i], factor) ? highest[i] : reference[i];
+      huge |= next[i] > kNegativeInfinity<float> && fabsf(next[i] * factor) > kHuge;
+    }
     if (factor != 1.0f && __any_sync(0xffffffffu, huge)) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
@@ -83,7 +97,6 @@ struct RowStates {
       reference[i] = next[i];
       sum[i] *= rescale[i];
     }
-    return true;
   }
 
   // Turns scores into weights 2^(factor (score - reference)) and sums them. A NaN score makes its own weight NaN, and with

@@ -33,12 +33,13 @@ __device__ __forceinline__ void store_rows(
     const Range& own,
     int32_t head,
     int32_t head_dim,
+    int first_column,
     const float (&sums)[kMTiles][kNTiles][4]
 ) {
   static_assert(kNTiles % 2 == 0);
   const int lane = threadIdx.x % 32;
   const bool odd = lane % 2;
-  const int column = lane % 4 * 2 + (odd ? kChunk - 2 : 0);
+  const int column = first_column + lane % 4 * 2 + (odd ? kChunk - 2 : 0);
   T* first = mutable_row_pointer<T>(tensor, rows, own.begin + lane / 4, head) + column;
 #pragma unroll
   for (int i = 0; i < 2 * kMTiles; ++i, first += 8 * tensor.row_stride) {

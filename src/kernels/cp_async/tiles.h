@@ -12,45 +12,50 @@ namespace cuflash::cp_async {
 inline constexpr size_t kBlockStateBytes = 256;
 
 // Forward: block_m query rows against block_n keys per stage of the pipeline, of which a warp takes step_n at a time. A
-// warp owns 16 * m_tiles query rows.
+// warp owns 16 * m_tiles query rows, or shares them with split - 1 others: then each computes the scores of its part of the
+// step's keys and the columns of o of its part of head_dim, and weights pass through shared memory.
 struct FwdTile {
   int head_dim;  // capacity
   int block_m;
   int block_n;
   int step_n;
   int m_tiles;
+  int split;
   int stages;           // of k and v
   bool q_in_registers;  // else q is read from shared memory for every step
   int min_blocks;       // per SM
 
-  constexpr int warps() const { return block_m / (16 * m_tiles); }
+  constexpr int warps() const { return split * block_m / (16 * m_tiles); }
   constexpr int threads() const { return 32 * warps(); }
   constexpr size_t q_bytes() const { return size_t{2} * block_m * head_dim; }
   constexpr size_t stage_bytes() const { return size_t{4} * block_n * head_dim; }  // k and v
   // q in registers passes through the memory of the last stage, which is filled after it was read.
+  constexpr size_t pair_bytes() const { return split == 1 ? 0 : size_t{2} * 2 * block_m * step_n; }  // weights, twice
   constexpr size_t tile_bytes() const {
-    const size_t all_stages = stages * stage_bytes();
+    const size_t all_stages = stages * stage_bytes() + pair_bytes();
     if (!q_in_registers) return q_bytes() + all_stages;
     return q_bytes() > stage_bytes() ? all_stages - stage_bytes() + q_bytes() : all_stages;
   }
-  constexpr size_t shared_bytes() const { return tile_bytes() + kBlockStateBytes; }
+  constexpr size_t board_bytes() const { return split == 1 ? 0 : size_t{4} * warps() * (2 * 16 * m_tiles + 3); }
+  constexpr size_t shared_bytes() const { return tile_bytes() + kBlockStateBytes + board_bytes(); }
   // What a GPU must be able to give one block, that it can hold min_blocks of these: the system keeps 1 KB of each.
   constexpr size_t fitting_bytes() const { return min_blocks * (shared_bytes() + 1024) - 1024; }
 };
 
 // clang-format off
 inline constexpr std::array kFwdTiles = {
-    FwdTile{.head_dim = 32,  .block_m = 128, .block_n = 128, .step_n = 64, .m_tiles = 2, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
-    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 128, .step_n = 64, .m_tiles = 2, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
-    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 64,  .step_n = 64, .m_tiles = 2, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
-    FwdTile{.head_dim = 96,  .block_m = 128, .block_n = 64,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 2},
-    FwdTile{.head_dim = 96,  .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 2},
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 64,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 2},
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 2},
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .stages = 2, .q_in_registers = false, .min_blocks = 1},
-    FwdTile{.head_dim = 192, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .stages = 3, .q_in_registers = true,  .min_blocks = 1},
-    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .stages = 3, .q_in_registers = true,  .min_blocks = 1},
-    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .stages = 2, .q_in_registers = true,  .min_blocks = 1},
+    FwdTile{.head_dim = 32,  .block_m = 128, .block_n = 128, .step_n = 64, .m_tiles = 2, .split = 1, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
+    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 128, .step_n = 64, .m_tiles = 2, .split = 1, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
+    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 64,  .step_n = 64, .m_tiles = 2, .split = 1, .stages = 2, .q_in_registers = true,  .min_blocks = 2},
+    FwdTile{.head_dim = 96,  .block_m = 128, .block_n = 64,  .step_n = 32, .m_tiles = 2, .split = 1, .stages = 2, .q_in_registers = false, .min_blocks = 2},
+    FwdTile{.head_dim = 96,  .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .split = 1, .stages = 2, .q_in_registers = false, .min_blocks = 2},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 64,  .step_n = 32, .m_tiles = 2, .split = 1, .stages = 2, .q_in_registers = false, .min_blocks = 2},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .split = 1, .stages = 2, .q_in_registers = false, .min_blocks = 2},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 2, .split = 1, .stages = 2, .q_in_registers = false, .min_blocks = 1},
+    FwdTile{.head_dim = 192, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .split = 1, .stages = 3, .q_in_registers = true,  .min_blocks = 1},
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64,  .step_n = 64, .m_tiles = 2, .split = 2, .stages = 2, .q_in_registers = false, .min_blocks = 1},
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .split = 1, .stages = 3, .q_in_registers = true,  .min_blocks = 1},
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 32,  .step_n = 32, .m_tiles = 1, .split = 1, .stages = 2, .q_in_registers = true,  .min_blocks = 1},
 };
 // clang-format on
 
