@@ -24,7 +24,7 @@ namespace {
 // is not listed: what stands in its place is null.
 // clang-format off
 constexpr const ForwardFamily* kForwardRows[] = {
-    built::cp_async()       ? &cp_async::kForward       : nullptr,  // sm_80 up       fp16 bf16   16-byte aligned
+    built::cp_async()       ? &cp_async::kForward       : nullptr,  // sm_80 up       fp16 bf16   even head_dim, 16-byte aligned
     built::wmma()           ? &wmma::kForward           : nullptr,  // sm_70 up       fp16 bf16   bf16 from sm_80 up
     built::register_tiled() ? &register_tiled::kForward : nullptr,  // sm_70 up  fp32 fp16 bf16   if shared memory allows
     built::scalar()         ? &scalar::kForward         : nullptr,  // sm_70 up  fp32 fp16 bf16

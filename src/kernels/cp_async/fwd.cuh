@@ -20,6 +20,9 @@
 // one warp runs under the products of another. A warp leaves out steps that its rows do not see, and masks only those that
 // the edge of the mask crosses. Rows of o that come out as NaN or infinite under a mask are computed again by the
 // definition (common/exact_rows.cuh). What limits it: see docs/kernels/cp_async.md.
+//
+// With `split` (head_dim 256), pairs of warps share 32 rows: 16 rows a warp would read shared memory twice as often as the
+// products allow. Each has half of a step's keys and half of o's columns, and weights pass through shared memory.
 #pragma once
 
 #include "kernels/common/exact_rows.cuh"
