@@ -60,6 +60,11 @@ struct TileMask {
   CUFLASH_HD bool hides_nothing(int32_t rows, int32_t cols) const {
     return begin + rows - 1 <= 0 && cols <= end && cols <= columns;
   }
+  // Whether none of `rows` rows from r on sees one of `cols` columns from c on.
+  CUFLASH_HD bool hides_all(int32_t r, int32_t rows, int32_t c, int32_t cols) const {
+    const int32_t col_end = c + cols < columns ? c + cols : columns;
+    return c >= col_end || col_end <= begin + r || c >= end + r + rows - 1;
+  }
 };
 
 CUFLASH_HD TileMask tile_mask(int64_t begin, int64_t end, int64_t columns) {

@@ -239,6 +239,14 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
 #pragma unroll 1
       for (int query = 0; query < kWarpQueries; query += kPart) {
         const int first = warp_query + query;
+        const LaneAddress<WeightTile> ds_at = {ds_tile + (weight_at.address ^ (query / 8 * 16))};
+        const LaneAddress<WeightTile> p_at = {p_tile + weight_at.address};
+        if (edge && step.mask().hides_all(warp_key, kTile.warp_keys(), first, kPart)) {
+          const uint32_t zero[kMTiles][kPart / 16][4] = {};
+          store_weights(ds_at, 0, zero);
+          if constexpr (!kAlone) store_weights(p_at, 0, zero);
+          continue;
+        }
         const LaneAddress<StepTile> q_rows = along_first<StepTile>(q_tile, first);
         const LaneAddress<StepTile> dout_rows = along_first<StepTile>(dout_tile, first);
         float p[kMTiles][kPart / 8][4], ds[kMTiles][kPart / 8][4];
@@ -295,7 +303,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
             pack_operand<T>(packed_ds[m][k], ds[m], k);
           }
         }
-        store_weights(LaneAddress<WeightTile>{ds_tile + (weight_at.address ^ (query / 8 * 16))}, 0, packed_ds);
+        store_weights(ds_at, 0, packed_ds);
         if constexpr (kAlone) {
           const LaneAddress<StepTile> q_columns = down_first<StepTile>(q_tile, first);
           const LaneAddress<StepTile> dout_columns = down_first<StepTile>(dout_tile, first);
@@ -314,7 +322,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
           add_product<T, kPart / 16>(dv, weights(packed_p), columns(dout_columns));
           add_product<T, kPart / 16>(dk, weights(packed_ds), columns(q_columns));
         } else {
-          store_weights(LaneAddress<WeightTile>{p_tile + weight_at.address}, 0, packed_p);
+          store_weights(p_at, 0, packed_p);
         }
       }
 
@@ -332,8 +340,10 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
             load_matrices_transposed(y, at.at(16 * k, 16 * kSplit * j));
           };
         };
-        add_product<T, kBlockM / 16>(dv, weights(p_tile), columns(dout_tile));
-        add_product<T, kBlockM / 16>(dk, weights(ds_tile), columns(q_tile));
+        if (!edge || !step.mask().hides_all(warp_key, kTile.warp_keys(), 0, kBlockM)) {
+          add_product<T, kBlockM / 16>(dv, weights(p_tile), columns(dout_tile));
+          add_product<T, kBlockM / 16>(dk, weights(ds_tile), columns(q_tile));
+        }
       }
 
       if (store_statistic(state.statistics[(i + 1) % 2], statistic)) state.unusual[(i + 1) % 2] = true;
