@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/cp_async/family.h"
 
+#include "kernels/common/plans.h"
 #include "kernels/common/select_type.h"
-#include "kernels/common/sequence.h"
-#include "kernels/common/tile_coord.h"
-#include "kernels/common/tile_table.h"
 #include "kernels/cp_async/built_architectures.h"
 #include "kernels/cp_async/launchers.h"
 #include "kernels/cp_async/tiles.h"
@@ -38,30 +36,12 @@ Refusal refine(const Problem& problem, const Device& device) {
   return refuse_unfitting<kTable>(problem, device);
 }
 
-Plan plan_forward(const ForwardProblem& problem, const Device& device) {
-  const Attention& a = problem.args.attention;
-  const FwdTile* tile = tile_on<kFwdTiles>(a, device);
-  return {
-      .head_dim = tile->head_dim,
-      .block_m = tile->block_m,
-      .block_n = tile->block_n,
-      .tile_row = static_cast<int32_t>(tile - kFwdTiles.data()),
-      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_m))};
-}
-
 Plan plan_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   const BwdTile* tile = tile_on<kBwdTiles>(a, device);
   WorkspaceCarver carver;
   BwdWorkspace::carve(problem.args, tile->head_dim, carver);
-  return {
-      .workspace_bytes = carver.bytes(),
-      .head_dim = tile->head_dim,
-      .block_m = tile->block_m,
-      .block_n = tile->block_n,
-      .tile_row = static_cast<int32_t>(tile - kBwdTiles.data()),
-      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_n)),
-      .key_blocks = num_tiles(a.batch, a.num_heads_k, ceil_div(a.seqlen_k, tile->block_n))};
+  return plan_backward_blocks<kBwdTiles>(a, tile, tile->block_n, tile->block_m, carver.bytes());
 }
 
 Status run_forward(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
@@ -83,7 +63,7 @@ Status run_backward(const BackwardProblem& problem, const Plan& plan, const Laun
 }  // namespace
 
 constinit const ForwardFamily kForward = {
-    "cp_async", kForwardSupport, refine<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
+    "cp_async", kForwardSupport, refine<kFwdTiles, ForwardProblem>, plan_forward_blocks<kFwdTiles>, run_forward};
 constinit const BackwardFamily kBackward = {
     "cp_async", kBackwardSupport, refine<kBwdTiles, BackwardProblem>, plan_backward, run_backward};
 

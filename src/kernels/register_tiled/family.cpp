@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/register_tiled/family.h"
 
-#include "kernels/common/sequence.h"
-#include "kernels/common/tile_coord.h"
-#include "kernels/common/tile_table.h"
+#include "kernels/common/plans.h"
 #include "kernels/register_tiled/built_architectures.h"
 #include "kernels/register_tiled/launchers.h"
 #include "kernels/register_tiled/tiles.h"
@@ -24,30 +22,12 @@ static_assert(kFwdTiles.back().head_dim == kMaxHeadDim && kBwdTiles.back().head_
 constexpr Support kForwardSupport = gpu_support(kBuiltCode, kAllDTypes, kMaxHeadDim, kForwardFeatures);
 constexpr Support kBackwardSupport = gpu_support(kBuiltCode, kAllDTypes, kMaxHeadDim, kBackwardFeatures);
 
-Plan plan_forward(const ForwardProblem& problem, const Device& device) {
-  const Attention& a = problem.args.attention;
-  const FwdTile* tile = tile_on<kFwdTiles>(a, device);
-  return {
-      .head_dim = tile->head_dim,
-      .block_m = tile->block_m,
-      .block_n = tile->block_n,
-      .tile_row = static_cast<int32_t>(tile - kFwdTiles.data()),
-      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_m))};
-}
-
 Plan plan_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   const BwdTile* tile = tile_on<kBwdTiles>(a, device);
   WorkspaceCarver carver;
   BwdWorkspace::carve(problem.args, carver);
-  return {
-      .workspace_bytes = carver.bytes(),
-      .head_dim = tile->head_dim,
-      .block_m = tile->block_step,
-      .block_n = tile->block_own,
-      .tile_row = static_cast<int32_t>(tile - kBwdTiles.data()),
-      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_own)),
-      .key_blocks = num_tiles(a.batch, a.num_heads_k, ceil_div(a.seqlen_k, tile->block_own))};
+  return plan_backward_blocks<kBwdTiles>(a, tile, tile->block_own, tile->block_step, carver.bytes());
 }
 
 Status run_forward(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
@@ -65,7 +45,11 @@ Status run_backward(const BackwardProblem& problem, const Plan& plan, const Laun
 }  // namespace
 
 constinit const ForwardFamily kForward = {
-    "register_tiled", kForwardSupport, refuse_unfitting<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
+    "register_tiled",
+    kForwardSupport,
+    refuse_unfitting<kFwdTiles, ForwardProblem>,
+    plan_forward_blocks<kFwdTiles>,
+    run_forward};
 constinit const BackwardFamily kBackward = {
     "register_tiled", kBackwardSupport, refuse_unfitting<kBwdTiles, BackwardProblem>, plan_backward, run_backward};
 

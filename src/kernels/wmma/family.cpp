@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/wmma/family.h"
 
+#include "kernels/common/plans.h"
 #include "kernels/common/select_type.h"
-#include "kernels/common/sequence.h"
-#include "kernels/common/tile_coord.h"
-#include "kernels/common/tile_table.h"
 #include "kernels/wmma/built_architectures.h"
 #include "kernels/wmma/launchers.h"
 #include "kernels/wmma/tiles.h"
@@ -33,30 +31,12 @@ Refusal refine(const Problem& problem, const Device& device) {
   return refuse_unfitting<kTable>(problem, device);
 }
 
-Plan plan_forward(const ForwardProblem& problem, const Device& device) {
-  const Attention& a = problem.args.attention;
-  const FwdTile* tile = tile_on<kFwdTiles>(a, device);
-  return {
-      .head_dim = tile->head_dim,
-      .block_m = tile->block_m,
-      .block_n = tile->block_n,
-      .tile_row = static_cast<int32_t>(tile - kFwdTiles.data()),
-      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_m))};
-}
-
 Plan plan_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   const BwdTile* tile = tile_on<kBwdTiles>(a, device);
   WorkspaceCarver carver;
   BwdWorkspace::carve(problem.args, carver);
-  return {
-      .workspace_bytes = carver.bytes(),
-      .head_dim = tile->head_dim,
-      .block_m = tile->block_step,
-      .block_n = tile->block_own,
-      .tile_row = static_cast<int32_t>(tile - kBwdTiles.data()),
-      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_own)),
-      .key_blocks = num_tiles(a.batch, a.num_heads_k, ceil_div(a.seqlen_k, tile->block_own))};
+  return plan_backward_blocks<kBwdTiles>(a, tile, tile->block_own, tile->block_step, carver.bytes());
 }
 
 Status run_forward(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
@@ -78,7 +58,7 @@ Status run_backward(const BackwardProblem& problem, const Plan& plan, const Laun
 }  // namespace
 
 constinit const ForwardFamily kForward = {
-    "wmma", kForwardSupport, refine<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
+    "wmma", kForwardSupport, refine<kFwdTiles, ForwardProblem>, plan_forward_blocks<kFwdTiles>, run_forward};
 constinit const BackwardFamily kBackward = {
     "wmma", kBackwardSupport, refine<kBwdTiles, BackwardProblem>, plan_backward, run_backward};
 
