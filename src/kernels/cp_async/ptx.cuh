@@ -90,21 +90,6 @@ __device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// 2^x to 2 units in the last place; 0 for -inf, NaN for NaN. Results below the normal numbers become 0: they are weights,
-// beside which a row has one of 1 or more.
-__device__ __forceinline__ float exp2_to_zero(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// The same with denormal results.
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Two packed elements to shared memory.
 __device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair) {
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(pair) : "memory");

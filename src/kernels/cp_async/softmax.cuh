@@ -4,16 +4,10 @@
 #pragma once
 
 #include "kernels/common/online_softmax.h"
+#include "kernels/common/ptx.cuh"
 #include "kernels/cp_async/ptx.cuh"
 
 namespace cuflash::cp_async {
-
-inline constexpr float kLog2e = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
-
-// How far, in powers of 2, the running maximum may fall behind the true one before everything is scaled anew: weights of
-// up to 2^8 do fp16, bf16 and fp32 sums no harm (FlashAttention-4 does the same).
-inline constexpr float kMaxGrowth = 8.0f;
 
 // factor * score - factor * reference is formed with one rounding, after that of the reference's product. Up to here this
 // moves all weights of a row by the same small factor, which cancels; beyond, scores are multiplied, and rounded, first.

@@ -5,21 +5,6 @@
 
 namespace cuflash::register_tiled {
 
-// 2^x to 2 units in the last place; 0 for -inf, NaN for NaN. Results below the normal numbers become 0: beside a row's
-// largest weight, 1 or more, they are nothing.
-__device__ __forceinline__ float exp2_to_zero(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// The same with denormal results.
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Copies 16 bytes to shared memory: the first `used` bytes (a multiple of 4) are read, the others become 0. Asynchronous
 // from sm_80 on; __pipeline_commit() and __pipeline_wait_prior() count it. The primitive __pipeline_memcpy_async() does
 // the same, but branches on the number of bytes.

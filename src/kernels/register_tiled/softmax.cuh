@@ -3,16 +3,11 @@
 #pragma once
 
 #include "kernels/common/online_softmax.h"
+#include "kernels/common/ptx.cuh"
 #include "kernels/register_tiled/micro_tile.cuh"
 #include "kernels/register_tiled/ptx.cuh"
 
 namespace cuflash::register_tiled {
-
-inline constexpr float kLog2e = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
-
-// How far, in powers of 2, the running maximum may fall behind.
-inline constexpr float kMaxGrowth = 8.0f;
 
 template <int kRows>
 struct RowStates {

@@ -53,14 +53,6 @@ __device__ __forceinline__ void load_from_shared(
   memcpy(&fragment.x, r, sizeof(r));
 }
 
-// 2^x to 2 units in the last place; 0 for -inf, NaN for NaN. Results below the normal numbers become 0: they are weights,
-// which round to the 16-bit types before anything is multiplied.
-__device__ __forceinline__ float exp2_to_zero(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Makes the compiler take x for a new number: what it has computed from the old one, it computes again.
 __device__ __forceinline__ void forget(uint32_t& x) { asm volatile("" : "+r"(x)); }
 

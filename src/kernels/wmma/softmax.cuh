@@ -7,16 +7,11 @@
 #include <limits>
 
 #include "kernels/common/online_softmax.h"
+#include "kernels/common/ptx.cuh"
 #include "kernels/wmma/fragment.cuh"
 #include "kernels/wmma/ptx.cuh"
 
 namespace cuflash::wmma {
-
-inline constexpr float kLog2e = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
-
-// How far, in powers of 2, the running maximum may fall behind.
-inline constexpr float kMaxGrowth = 8.0f;
 
 // Up to here a reference is less than 1 away from the product that it was rounded from.
 inline constexpr float kExactReference = 1 << 24;
