@@ -32,7 +32,7 @@ NO_SPDX_SUFFIXES = {".abi", ".json", ".txt", ".map", ".md", ".npz", ".bin", ".cs
 # What a room may include besides files of its own folder, common/ and system headers; common/ too, but nothing of a room.
 ROOM_INCLUDES = {
     "cuflash/cuflash.h", "device.h", "env.h", "kernels/kernel_args.h", "launch.cuh", "launch.h", "problem.h", "registry.h",
-    "status.h", "text_writer.h", "workspace.h",
+    "runtime.h", "status.h", "text_writer.h", "workspace.h",
 }  # fmt: skip
 
 # (what, pattern, files in src/ where it may be)

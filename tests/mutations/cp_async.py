@@ -55,7 +55,7 @@ FAULTS = [
     {
         "name": "last_element_stale",
         "what": "The last element of each row of o is not written.",
-        "file": "src/kernels/cp_async/store.cuh",
+        "file": "src/kernels/common/fragment_store.cuh",
         "old": "if (exists && used >= 4) {",
         "new": "if (exists && used > 4) {",
         "units": FORWARD,
@@ -98,7 +98,7 @@ FAULTS = [
     {
         "name": "output_not_rescaled",
         "what": "Sums stay relative to the old maximum when it moves.",
-        "file": "src/kernels/cp_async/softmax.cuh",
+        "file": "src/kernels/common/fragment_softmax.cuh",
         "old": "rescale[i] = reference[i] == next[i] ? 1.0f : exp2_to_zero((reference[i] - next[i]) * factor);",
         "new": "rescale[i] = reference[i] == kNegativeInfinity<float> ? 0.0f : 1.0f;",
         "tests": [("test_gpu_numerics", "*", 0), ("test_gpu_known_faults", "*", 0)],
@@ -107,7 +107,7 @@ FAULTS = [
     {
         "name": "maximum_of_one_lane",
         "what": "Each lane shifts by the maximum of its own scores.",
-        "file": "src/kernels/cp_async/softmax.cuh",
+        "file": "src/kernels/common/fragment_softmax.cuh",
         "old": "return fmaxf(x, y);",
         "new": "return x;",
         "units": FORWARD,

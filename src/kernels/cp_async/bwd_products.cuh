@@ -5,9 +5,22 @@
 #include <algorithm>
 
 #include "kernels/cp_async/fragment.cuh"
-#include "kernels/cp_async/store.cuh"
 
 namespace cuflash::cp_async {
+
+// One chunk of a row, of which the first `used` elements exist.
+template <class T>
+__device__ __forceinline__ void store_chunk(T* to, const uint32_t (&chunk)[4], int used) {
+  if (used >= kChunk) {
+    *reinterpret_cast<uint4*>(to) = make_uint4(chunk[0], chunk[1], chunk[2], chunk[3]);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < kChunk; ++e) {
+    const uint16_t bits = static_cast<uint16_t>(chunk[e / 2] >> (e % 2 * 16));
+    if (e < used) reinterpret_cast<uint16_t*>(to)[e] = bits;
+  }
+}
 
 // sums += a b over 16 * kDepth elements: load_a(k, a) gives the blocks a of depth 16 k, load_b(k, j, b) the blocks b of
 // sums [.][2 j] and [.][2 j + 1].

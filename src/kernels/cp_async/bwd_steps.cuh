@@ -3,10 +3,10 @@
 // all threads lies in shared memory, where one thread puts it a step ahead: registers are for sums.
 #pragma once
 
+#include "kernels/common/fragment_softmax.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/cp_async/load.cuh"
-#include "kernels/cp_async/softmax.cuh"
 
 namespace cuflash::cp_async {
 

@@ -3,8 +3,8 @@
 // other along columns: a lane has rows r + 8 i and columns c + 8 n + e of a tile, e being 0 or 1.
 #pragma once
 
+#include "kernels/common/fragment_score.cuh"
 #include "kernels/common/mask.h"
-#include "kernels/cp_async/score.cuh"
 
 namespace cuflash::cp_async {
 

@@ -26,14 +26,14 @@
 #pragma once
 
 #include "kernels/common/exact_rows.cuh"
+#include "kernels/common/fragment_score.cuh"
+#include "kernels/common/fragment_softmax.cuh"
+#include "kernels/common/fragment_store.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/cp_async/fwd_products.cuh"
 #include "kernels/cp_async/launchers.h"
 #include "kernels/cp_async/load.cuh"
-#include "kernels/cp_async/score.cuh"
-#include "kernels/cp_async/softmax.cuh"
-#include "kernels/cp_async/store.cuh"
 #include "launch.cuh"
 
 namespace cuflash::cp_async {
@@ -87,27 +87,6 @@ struct PairBoard {
     for (int i = 0; i < kLaneRows; ++i) x[i] += number[parity][warp][lane / 4 + 8 * i];
   }
 };
-
-// Hides what the rows of the lane, row + 8 i up to `last`, do not see of the keys from `key` (the lane's first one) on.
-template <int kMTiles, int kNTiles>
-__device__ __forceinline__ void hide(
-    float (&scores)[kMTiles][kNTiles][4], const Attention& a, const Sequence& s, int32_t row, int32_t last, int32_t key
-) {
-  Range keys;
-  for_each_sum(scores, [&](float& score, int i, int column) {
-    if (column == 0) keys = visible_keys(a, s, min(row + 8 * i, last));
-    if (column < keys.begin - key || column >= keys.end - key) score = kNegativeInfinity<float>;
-  });
-}
-
-// From a set of lanes to that of the rows, among eight, that their quads share.
-__device__ __forceinline__ unsigned rows_of_lanes(unsigned lanes) {
-  if (lanes == 0) return 0;
-  unsigned rows = 0;
-#pragma unroll 1
-  for (int row = 0; row < 8; ++row) rows |= (lanes >> (4 * row) & 0xf) != 0 ? 1u << row : 0u;
-  return rows;
-}
 
 template <class T, int kRow>
 __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min_blocks)

@@ -74,22 +74,6 @@ __device__ __forceinline__ void multiply_add<__nv_bfloat16>(
   );
 }
 
-// Two numbers rounded to T, `low` in the lower half.
-template <class T>
-__device__ __forceinline__ uint32_t pack(float low, float high);
-
-template <>
-__device__ __forceinline__ uint32_t pack<__half>(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-template <>
-__device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
 // Two packed elements to shared memory.
 __device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair) {
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(pair) : "memory");

@@ -2,11 +2,12 @@
 // Scores that are more than scale * q.k, in fragments; the rule is score_of() of common/score.h.
 #pragma once
 
+#include "kernels/common/fragment.cuh"
+#include "kernels/common/mask.h"
+#include "kernels/common/ptx.cuh"
 #include "kernels/common/score.h"
-#include "kernels/cp_async/ptx.cuh"
-#include "kernels/cp_async/softmax.cuh"
 
-namespace cuflash::cp_async {
+namespace cuflash {
 
 // tanh(x) to a few units in the last place, without branches: tanhf() in every place of a fragment would be long.
 __device__ __forceinline__ float tanh_short(float x) {
@@ -20,19 +21,6 @@ __device__ __forceinline__ float tanh_short(float x) {
 // The factor that turns products q.k into scores in base 2, if that is all: otherwise products become such scores first.
 CUFLASH_HD bool is_plain(const Attention& a) {
   return a.softcap == 0.0f && a.alibi_slopes == nullptr && a.scale > 0.0f && a.scale < 1e38f;
-}
-
-// Calls f(sum, i, column) for the sums of a lane: those of its row i, which is row l / 4 + 8 i of the warp.
-template <int kMTiles, int kNTiles, class F>
-__device__ __forceinline__ void for_each_sum(float (&sums)[kMTiles][kNTiles][4], F&& f) {
-#pragma unroll
-  for (int i = 0; i < 2 * kMTiles; ++i) {
-#pragma unroll
-    for (int n = 0; n < kNTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) f(sums[i / 2][n][i % 2 * 2 + e], i, 8 * n + e);
-    }
-  }
 }
 
 // Products become scores in base 2. The lane's first product is that of `row` and `key`.
@@ -62,4 +50,16 @@ __device__ __forceinline__ void apply_score(
   for_each_sum(products, [](float& x, int, int) { x *= kLog2e; });
 }
 
-}  // namespace cuflash::cp_async
+// Hides what the rows of the lane, row + 8 i up to `last`, do not see of the keys from `key` (the lane's first one) on.
+template <int kMTiles, int kNTiles>
+__device__ __forceinline__ void hide(
+    float (&scores)[kMTiles][kNTiles][4], const Attention& a, const Sequence& s, int32_t row, int32_t last, int32_t key
+) {
+  Range keys;
+  for_each_sum(scores, [&](float& score, int i, int column) {
+    if (column == 0) keys = visible_keys(a, s, min(row + 8 * i, last));
+    if (column < keys.begin - key || column >= keys.end - key) score = kNegativeInfinity<float>;
+  });
+}
+
+}  // namespace cuflash

@@ -1,28 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Sums of fragments to rows in global memory, rounded to the element type, 8 or 16 bytes at a time. Shared memory is not
+// Sums of fragments to rows in global memory, rounded to the element type, 8 bytes at a time. Shared memory is not
 // needed: the lanes that share a row exchange parts of it.
 #pragma once
 
+#include "kernels/common/fragment.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/numeric_traits.cuh"
 #include "kernels/common/sequence.h"
-#include "kernels/cp_async/fragment.cuh"
 
-namespace cuflash::cp_async {
-
-// One chunk of a row, of which the first `used` elements exist.
-template <class T>
-__device__ __forceinline__ void store_chunk(T* to, const uint32_t (&chunk)[4], int used) {
-  if (used >= kChunk) {
-    *reinterpret_cast<uint4*>(to) = make_uint4(chunk[0], chunk[1], chunk[2], chunk[3]);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < kChunk; ++e) {
-    const uint16_t bits = static_cast<uint16_t>(chunk[e / 2] >> (e % 2 * 16));
-    if (e < used) reinterpret_cast<uint16_t*>(to)[e] = bits;
-  }
-}
+namespace cuflash {
 
 // The rows of a warp to rows [own.begin, own.end) of a head, 8 bytes at a time: neighbouring lanes exchange a pair, and
 // the even one has four neighbours of a block of eight columns, the odd one of the next block.
@@ -39,7 +25,7 @@ __device__ __forceinline__ void store_rows(
   static_assert(kNTiles % 2 == 0);
   const int lane = threadIdx.x % 32;
   const bool odd = lane % 2;
-  const int column = first_column + lane % 4 * 2 + (odd ? kChunk - 2 : 0);
+  const int column = first_column + lane % 4 * 2 + (odd ? 6 : 0);
   T* first = mutable_row_pointer<T>(tensor, rows, own.begin + lane / 4, head) + column;
 #pragma unroll
   for (int i = 0; i < 2 * kMTiles; ++i, first += 8 * tensor.row_stride) {
@@ -52,8 +38,8 @@ __device__ __forceinline__ void store_rows(
       const uint32_t given = odd ? pack<T>(left[0], left[1]) : pack<T>(right[0], right[1]);
       const uint32_t received = __shfl_xor_sync(0xffffffffu, given, 1);
       const uint2 quad = odd ? make_uint2(received, own_pair) : make_uint2(own_pair, received);
-      T* to = first + n * kChunk;
-      const int used = head_dim - n * kChunk - column;
+      T* to = first + 8 * n;
+      const int used = head_dim - 8 * n - column;
       if (exists && used >= 4) {
         *reinterpret_cast<uint2*>(to) = quad;
       } else if (exists) {
@@ -67,4 +53,4 @@ __device__ __forceinline__ void store_rows(
   }
 }
 
-}  // namespace cuflash::cp_async
+}  // namespace cuflash

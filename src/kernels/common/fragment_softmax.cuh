@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The online softmax of accumulator fragments: a lane holds parts of rows l / 4 and l / 4 + 8 of each 16 rows, a quad of
-// lanes whole rows.
+// The online softmax of fragments (fragment.cuh).
 #pragma once
 
+#include "kernels/common/fragment.cuh"
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/ptx.cuh"
-#include "kernels/cp_async/ptx.cuh"
 
-namespace cuflash::cp_async {
+namespace cuflash {
 
 // factor * score - factor * reference is formed with one rounding, after that of the reference's product. Up to here this
 // moves all weights of a row by the same small factor, which cancels; beyond, scores are multiplied, and rounded, first.
 inline constexpr float kHuge = 0x1p24f;
-
-// Over the four lanes that share a row.
-template <class Combine>
-__device__ __forceinline__ float reduce_quad(float x, Combine&& combine) {
-  x = combine(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return combine(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
 
 // Of the 16 * kMTiles rows of a warp. Row i of a lane is row l / 4 + 8 i of the warp.
 template <int kMTiles>
@@ -128,4 +120,4 @@ struct RowStates {
   }
 };
 
-}  // namespace cuflash::cp_async
+}  // namespace cuflash

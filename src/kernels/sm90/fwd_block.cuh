@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// What the threads of a block share: the tiles' places in shared memory, the barriers, and what is computed.
+//
+// Every buffer has two barriers: `full`, on which the loader announces bytes and consumers wait, and `empty`, on which every
+// consumer warp arrives when its products have read the buffer, and the loader waits. Uses of a ring of buffers are counted
+// alike on both sides (RingPosition), in the order in which the consumers need them:
+//
+//   task(t) q(t) k(t, n - 1) | k(t, n - 2) v(t, n - 1) | ... | k(t, 0) v(t, 1) | v(t, 0) task(t + 1) q(t + 1) ...
+//
+// Neither side skips a use, so that no wait is for something that comes behind it.
+#pragma once
+
+#include "kernels/common/mask.h"
+#include "kernels/common/tile_coord.h"
+#include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/swizzle.h"
+#include "kernels/sm90/tiles.h"
+
+namespace cuflash::sm90 {
+
+// Barriers of threads, by number; 0 is __syncthreads().
+enum NamedBarrier {
+  kTurn = 1,   // + warpgroup: it may issue products
+  kGroup = 4,  // + warpgroup: its 128 threads
+};
+
+// A tile of query rows, as the loader hands it on.
+struct FwdTask {
+  TileCoord at;
+  Sequence s;
+  Range rows;
+  Range keys;          // that some row sees
+  int32_t key_blocks;  // 0: no row sees a key; negative: there is no tile left
+};
+
+// Buffers of a ring in turn.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;  // of the phase in which the buffer becomes full
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+template <int kStages>
+struct RingBarriers {
+  uint64_t full[kStages];
+  uint64_t empty[kStages];
+
+  __device__ void init(int consumers) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(shared_address(&full[i]), 1);
+      init_barrier(shared_address(&empty[i]), consumers);
+    }
+  }
+  __device__ __forceinline__ uint32_t full_at(const RingPosition<kStages>& at) const {
+    return shared_address(&full[at.stage]);
+  }
+  // Consumers: the buffer holds what was announced.
+  __device__ __forceinline__ void wait_full(const RingPosition<kStages>& at) const { wait_phase(full_at(at), at.parity); }
+  // The loader: nobody reads the buffer any more.
+  __device__ __forceinline__ void wait_empty(const RingPosition<kStages>& at) const {
+    wait_phase(shared_address(&empty[at.stage]), at.parity ^ 1);
+  }
+  // Consumers, once per warp.
+  __device__ __forceinline__ void release(const RingPosition<kStages>& at) const {
+    if (threadIdx.x % 32 == 0) arrive(shared_address(&empty[at.stage]));
+  }
+};
+
+template <int kRow>
+struct FwdBlock {
+  static constexpr FwdTile kTile = kFwdTiles[kRow];
+  static constexpr int kTasks = 2;  // this one until o is stored, and the next
+
+  RingBarriers<kTasks> task;
+  RingBarriers<kTile.q_stages> q;
+  RingBarriers<kTile.stages> k;
+  RingBarriers<kTile.stages> v;
+  FwdTask tasks[kTasks];
+
+  __device__ void init() {
+    constexpr int kConsumerWarps = 4 * kTile.groups();
+    task.init(kConsumerWarps);
+    q.init(kConsumerWarps);
+    k.init(kConsumerWarps);
+    v.init(kConsumerWarps);
+    publish_barriers();
+  }
+};
+
+}  // namespace cuflash::sm90

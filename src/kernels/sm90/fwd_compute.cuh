@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+// A warpgroup that computes: 64 query rows of each of the block's tiles.
+//
+// Scores of a step are multiplied while the values of the step before are, and softmax runs under the latter:
+//
+//   tensor cores  | s(n) = q k(n) | o += p v(n + 1) |                | s(n - 1) | o += p v(n) | ...
+//   registers     | p of step n + 1                 | softmax of s(n)           | ...
+//
+// and with turns, the gap is filled by the products of other warpgroups, whose softmax runs under these.
+#pragma once
+
+#include "kernels/common/fragment_score.cuh"
+#include "kernels/sm90/fwd_store.cuh"
+#include "kernels/sm90/softmax.cuh"
+#include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/wgmma.cuh"
+
+namespace cuflash::sm90 {
+
+// Warpgroups issue products one after the other. Each takes as many turns.
+template <bool kTakesTurns, int kGroups>
+struct Turns {
+  int group;
+
+  __device__ __forceinline__ explicit Turns(int group) : group(group) {
+    if (group == kGroups - 1) pass();
+  }
+  __device__ __forceinline__ void wait() const {
+    if constexpr (kTakesTurns && kGroups > 1) sync_threads<2 * kGroupThreads>(kTurn + group);
+  }
+  __device__ __forceinline__ void pass() const {
+    if constexpr (kTakesTurns && kGroups > 1) {
+      arrive_threads<2 * kGroupThreads>(kTurn + (group == kGroups - 1 ? 0 : group + 1));
+    }
+  }
+};
+
+// The blocks of a task's keys that all rows of the warp see whole.
+__device__ __forceinline__ Range clean_blocks(const Attention& a, const FwdTask& task, const Range& own, int block_n) {
+  if (own.empty()) return {0, task.key_blocks};
+  const Range first = visible_keys(a, task.s, own.begin);
+  const Range last = visible_keys(a, task.s, own.end - 1);
+  return {
+      ceil_div(max(last.begin - task.keys.begin, 0), block_n),
+      max(first.end - task.keys.begin, 0) / block_n};
+}
+
+template <class T, int kRow>
+__device__ __forceinline__ void compute_tiles(
+    const FwdArgs& args, const FwdMaps& maps, FwdBlock<kRow>& block, uint32_t shared, int group
+) {
+  constexpr FwdTile kTile = kFwdTiles[kRow];
+  constexpr int kBlockN = kTile.block_n;
+  constexpr int kHeadDim = kTile.head_dim;
+  constexpr bool kCarries = kTile.q_stages == 2;  // the first scores of a tile run under the end of the one before
+  using QTile = Panels<kTile.block_m>;
+  using KVTile = Panels<kBlockN>;
+  const Attention& a = args.attention;
+  const int lane = threadIdx.x % 32;
+  const int warp_row = group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16;
+  const bool strangers = a.cu_seqlens_k != nullptr || a.seqused_k != nullptr;  // behind the keys in use
+
+  RingPosition<kTile.q_stages> q;
+  RingPosition<kTile.stages> k, v;
+  RingPosition<FwdBlock<kRow>::kTasks> taken, done;
+  float s[1][kBlockN / 8][4];   // products, scores, weights
+  uint32_t p[kBlockN / 16][4];  // weights, rounded
+  float o[1][kHeadDim / 8][4];
+
+  const auto take_task = [&] {
+    block.task.wait_full(taken);
+    const FwdTask* task = &block.tasks[taken.stage];
+    taken.advance();
+    return task;
+  };
+  const auto task_is_done = [&] {
+    __syncwarp();
+    block.task.release(done);
+    done.advance();
+  };
+  const auto wait_rows = [&] {
+    block.q.wait_full(q);
+    block.k.wait_full(k);
+  };
+  const auto multiply_scores = [&] {
+    const uint64_t rows =
+        describe_rows(shared + kTile.q_offset() + q.stage * kTile.q_bytes() + group * kGroupRows * kRowBytes);
+    const uint64_t keys = describe_rows(shared + kTile.k_offset() + k.stage * kTile.kv_bytes());
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < kHeadDim / kStep; ++step) {
+      multiply<T>(s[0], offset_by(rows, QTile::along_rows(step)), offset_by(keys, KVTile::along_rows(step)), step > 0);
+    }
+    commit_products();
+  };
+  const auto scores_are_done = [&](bool last) {
+    pin(s[0]);
+    block.k.release(k);
+    k.advance();
+    if (last) {
+      block.q.release(q);
+      q.advance();
+    }
+  };
+  // Waits for v. Rows behind the last key in use may hold anything: the weights are 0, but 0 times NaN is not.
+  const auto wait_values = [&](int count) {
+    block.v.wait_full(v);
+    if (!strangers || count >= kBlockN) return;
+    const uint32_t values = shared + kTile.v_offset() + v.stage * kTile.kv_bytes();
+    for (int i = threadIdx.x % kGroupThreads; i < (kBlockN - count) * (kHeadDim / 8); i += kGroupThreads) {
+      clear_chunk(values + KVTile::offset(count + i / (kHeadDim / 8), i % (kHeadDim / 8) * 8));
+    }
+    publish_writes();
+    sync_threads<kGroupThreads>(kGroup + group);
+  };
+  const auto add_values = [&](bool first) {
+    const uint64_t values = describe_columns<kBlockN>(shared + kTile.v_offset() + v.stage * kTile.kv_bytes());
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < kBlockN / kStep; ++step) {
+      multiply<T>(o[0], p[step], offset_by(values, KVTile::down_rows(step)), !first || step > 0);
+    }
+    commit_products();
+  };
+  const auto values_are_done = [&] {
+    pin(o[0]);
+    pin(p);
+    block.v.release(v);
+    v.advance();
+  };
+  const auto round_weights = [&] {
+#pragma unroll
+    for (int i = 0; i < kBlockN / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) p[i][j] = pack<T>(s[0][2 * i + j / 2][j % 2 * 2], s[0][2 * i + j / 2][j % 2 * 2 + 1]);
+    }
+  };
+
+  const Turns<kTile.takes_turns, kTile.groups()> turns(group);
+  const FwdTask* task = take_task();
+  bool carried = false;  // the first scores of the task are there
+  while (task->key_blocks >= 0) {
+    if (task->key_blocks == 0) {
+      store_unseeing_rows<T>(args, *task, warp_row);
+      task_is_done();
+      task = take_task();
+      continue;
+    }
+    if (!carried) {
+      wait_rows();
+      turns.wait();
+      multiply_scores();
+      turns.pass();
+      wait_products<0>();
+    }
+    const Range own = rows_of_task(*task, warp_row, 16);
+    const Range clean = clean_blocks(a, *task, own, kBlockN);
+    RowStates<1> state;
+    ScoreLimits limits = {INT_MIN, INT_MIN};
+    float factor = is_plain(a) ? a.scale * kLog2e : 1.0f;  // from what is in s to scores in base 2
+
+    // Scores of block n become weights; whether o is to be multiplied by `rescale`.
+    float rescale[2];
+    const auto soften = [&](int n) {
+      const int32_t key = task->keys.begin + n * kBlockN + lane % 4 * 2;
+      if (factor == 1.0f) {
+        const float slope = alibi_slope(a, task->at.batch, task->at.head);
+        apply_score(s, a, task->s, slope, own.begin + lane / 4, key);
+      }
+      if (n < clean.begin || n >= clean.end) hide(s, a, task->s, own.begin + lane / 4, own.end - 1, key);
+      bool moves = false;
+      if (!limits.hold(s)) {
+        float highest[2];
+        moves = state.look(s, factor, highest);
+        if (moves) {
+          state.move(s, highest, factor, rescale);
+          limits.follow(state, factor);
+        }
+      }
+      state.exponentiate(s, factor);
+      return moves;
+    };
+
+    int n = task->key_blocks - 1;
+    const int last_count = task->keys.end - task->keys.begin - n * kBlockN;  // keys of the last block, the first computed
+    scores_are_done(n == 0);
+    soften(n);
+    round_weights();
+    bool first = true;
+#pragma unroll 1
+    for (; n > 0; --n, first = false) {
+      block.k.wait_full(k);
+      turns.wait();
+      multiply_scores();
+      wait_values(first ? last_count : kBlockN);
+      add_values(first);
+      turns.pass();
+      wait_products<1>();
+      scores_are_done(n == 1);
+      const bool moves = soften(n - 1);
+      wait_products<0>();
+      values_are_done();
+      if (moves) {
+        for_each_sum(o, [&](float& x, int i, int) { x *= rescale[i]; });
+      }
+      round_weights();
+    }
+
+    wait_values(first ? last_count : kBlockN);
+    turns.wait();
+    add_values(first);
+    const FwdTask* next = nullptr;
+    if constexpr (kCarries) {
+      next = take_task();
+      carried = next->key_blocks > 0;
+    }
+    if (carried) {
+      wait_rows();
+      multiply_scores();
+      turns.pass();
+      wait_products<1>();
+    } else {
+      turns.pass();
+      wait_products<0>();
+    }
+    values_are_done();
+    store_tile<T, kRow>(args, maps.o, *task, shared, group, state, factor, o);
+    task_is_done();
+    if constexpr (!kCarries) next = take_task();
+    wait_products<0>();
+    task = next;
+  }
+  if (threadIdx.x % kGroupThreads == 0) wait_stores_read();  // shared memory must last as long
+}
+
+}  // namespace cuflash::sm90

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// The end of a tile: o is normalised and rounded, staged in shared memory and stored by a tensor copy, which goes on while
+// the warpgroup works on its next tile. Warpgroups of which rows are missing, or to be computed again, store from registers.
+#pragma once
+
+#include "kernels/common/exact_rows.cuh"
+#include "kernels/common/fragment_softmax.cuh"
+#include "kernels/common/fragment_store.cuh"
+#include "kernels/sm90/fwd_block.cuh"
+
+namespace cuflash::sm90 {
+
+// Rows [first, first + count) of a task, as far as they exist.
+__device__ __forceinline__ Range rows_of_task(const FwdTask& task, int first, int count) {
+  const int32_t all = task.rows.end - task.rows.begin;
+  return {task.rows.begin + min(first, all), task.rows.begin + min(first + count, all)};
+}
+
+// Rows that see nothing: o = 0, lse = -inf.
+template <class T>
+__device__ __noinline__ void store_unseeing_rows(const FwdArgs& args, const FwdTask& task, int first_row) {
+  const Attention& a = args.attention;
+  const int lane = threadIdx.x % 32;
+  const Range own = rows_of_task(task, first_row, 16);
+  for (int32_t row = own.begin; row < own.end; ++row) {
+    T* to = mutable_row_pointer<T>(args.o, task.s.q, row, task.at.head);
+    for (int d = lane; d < a.head_dim_v; d += 32) to[d] = from_float<T>(0.0f);
+    if (args.lse != nullptr && lane == 0) args.lse[lse_offset(a, task.s.q, row, task.at.head)] = kNegativeInfinity<float>;
+  }
+}
+
+// Rounded pairs of a warp's rows to a stage of 64 rows, from column kFirst on.
+template <class T, int kFirst, int kColumns, int kNTiles>
+__device__ __forceinline__ void stage_rows(uint32_t stage, const float (&o)[1][kNTiles][4]) {
+  const int row = threadIdx.x % kGroupThreads / 32 * 16 + threadIdx.x % 32 / 4;
+  const uint32_t to = stage + Panels<kGroupRows>::offset(row, 0) + threadIdx.x % 4 * 4;
+#pragma unroll
+  for (int n = 0; n < kColumns / 8; ++n) {
+    const float(&x)[4] = o[0][kFirst / 8 + n];
+    const uint32_t at = (to ^ (n % 8 * 16)) + n / 8 * Panels<kGroupRows>::kBytes;
+    store_pair(at, pack<T>(x[0], x[1]));
+    store_pair(at + 8 * kRowBytes, pack<T>(x[2], x[3]));
+  }
+}
+
+// o of 64 rows by way of the warpgroup's stage, kTile.o_columns at a time. It is free at the first call.
+template <class T, int kRow, int kFirst = 0, int kNTiles>
+__device__ __forceinline__ void store_staged(
+    const CUtensorMap& map, const FwdTask& task, uint32_t stage, int group, int head_dim, const float (&o)[1][kNTiles][4]
+) {
+  constexpr int kColumns = kFwdTiles[kRow].o_columns;
+  const bool elected = threadIdx.x % kGroupThreads == 0;
+  if constexpr (kFirst > 0) {
+    if (elected) wait_stores_read();
+    sync_threads<kGroupThreads>(kGroup + group);
+  }
+  stage_rows<T, kFirst, kColumns>(stage, o);
+  publish_writes();
+  sync_threads<kGroupThreads>(kGroup + group);
+  if (elected) {
+    const int row = static_cast<int>(task.s.q.first + task.rows.begin) + group * kGroupRows;
+#pragma unroll
+    for (int panel = 0; panel < kColumns / kPanel; ++panel) {
+      const int column = kFirst + panel * kPanel;
+      if (column >= head_dim) break;
+      store_box(
+          map, stage + panel * Panels<kGroupRows>::kBytes, column, row, task.at.head, static_cast<int>(task.s.q.batch)
+      );
+    }
+    commit_stores();
+  }
+  if constexpr (kFirst + kColumns < 8 * kNTiles) {
+    if (kFirst + kColumns < head_dim) store_staged<T, kRow, kFirst + kColumns>(map, task, stage, group, head_dim, o);
+  }
+}
+
+template <class T, int kRow, int kNTiles>
+__device__ __forceinline__ void store_tile(
+    const FwdArgs& args, const CUtensorMap& map, const FwdTask& task, uint32_t shared, int group, RowStates<1>& state,
+    float factor, float (&o)[1][kNTiles][4]
+) {
+  constexpr FwdTile kTile = kFwdTiles[kRow];
+  const Attention& a = args.attention;
+  const int lane = threadIdx.x % 32;
+  const Range own = rows_of_task(task, group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16, 16);
+  const bool check = masks_pairs(a);
+  state.finish();
+  unsigned redo[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int32_t row = own.begin + lane / 4 + 8 * i;
+    const float inverse = state.inverse_sum(i);
+    float row_total = 0.0f;  // not finite if an element is not
+#pragma unroll
+    for (int d = 0; d < kNTiles; ++d) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& x = o[0][d][2 * i + e];
+        x *= inverse;
+        row_total += x;
+      }
+    }
+    redo[i] = 0;
+    if (check) {
+      const bool finite = row_total - row_total == 0.0f;
+      redo[i] = __ballot_sync(0xffffffffu, !finite && inverse == inverse && row < own.end);
+    }
+    if (args.lse != nullptr && lane % 4 == 0 && row < own.end) {
+      args.lse[lse_offset(a, task.s.q, row, task.at.head)] = state.lse(i, factor);
+    }
+  }
+
+  if constexpr (kTile.o_columns > 0) {
+    // A box that reaches past the last row is clipped, but only at the end of the tensor's entry.
+    const Range rows = rows_of_task(task, group * kGroupRows, kGroupRows);
+    const bool clipped = a.cu_seqlens_q == nullptr && a.seqused_q == nullptr && !rows.empty();
+    const bool whole = rows.end - rows.begin == kGroupRows || clipped;
+    if (threadIdx.x % kGroupThreads == 0) wait_stores_read();
+    if (!sync_any<kGroupThreads>(kGroup + group, !whole || (redo[0] | redo[1]) != 0)) {
+      store_staged<T, kRow>(map, task, shared + kTile.o_offset() + group * kTile.o_bytes(), group, a.head_dim_v, o);
+      return;
+    }
+  }
+  store_rows<T>(args.o, task.s.q, own, task.at.head, a.head_dim_v, 0, o);
+  __syncwarp();  // rows are written twice, by different lanes
+  unsigned marked = rows_of_lanes(redo[0]) | rows_of_lanes(redo[1]) << 8;
+#pragma unroll 1
+  for (; marked != 0; marked &= marked - 1) {
+    fwd_exact_row<T, kTile.head_dim>(args, task.s, task.at, own.begin + __ffs(marked) - 1, lane);
+  }
+}
+
+}  // namespace cuflash::sm90
