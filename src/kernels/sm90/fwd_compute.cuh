@@ -162,12 +162,12 @@ __device__ __forceinline__ void compute_tiles(
     // Scores of block n become weights; whether o is to be multiplied by `rescale`.
     float rescale[2];
     const auto soften = [&](int n) {
-      const int32_t key = task->keys.begin + n * kBlockN + lane % 4 * 2;
+      const auto key = [&] { return task->keys.begin + n * kBlockN + lane % 4 * 2; };
       if (factor == 1.0f) {
         const float slope = alibi_slope(a, task->at.batch, task->at.head);
-        apply_score(s, a, task->s, slope, own.begin + lane / 4, key);
+        apply_score(s, a, task->s, slope, own.begin + lane / 4, key());
       }
-      if (n < clean.begin || n >= clean.end) hide(s, a, task->s, own.begin + lane / 4, own.end - 1, key);
+      if (n < clean.begin || n >= clean.end) hide(s, a, task->s, own.begin + lane / 4, own.end - 1, key());
       bool moves = false;
       if (!limits.hold(s)) {
         float highest[2];
@@ -181,7 +181,7 @@ __device__ __forceinline__ void compute_tiles(
       return moves;
     };
 
-    int n = task->key_blocks - 1;
+    int n = __shfl_sync(0xffffffffu, task->key_blocks, 0) - 1;  // known to the compiler as the same in all lanes
     const int last_count = task->keys.end - task->keys.begin - n * kBlockN;  // keys of the last block, the first computed
     scores_are_done(n == 0);
     soften(n);
@@ -198,11 +198,15 @@ __device__ __forceinline__ void compute_tiles(
       wait_products<1>();
       scores_are_done(n == 1);
       const bool moves = soften(n - 1);
-      wait_products<0>();
-      values_are_done();
+      pin(s[0]);  // before the wait
       if (moves) {
+        wait_products<0>();
+        pin(o[0]);
         for_each_sum(o, [&](float& x, int i, int) { x *= rescale[i]; });
+      } else {
+        wait_products<0>();
       }
+      values_are_done();
       round_weights();
     }
 
@@ -213,21 +217,17 @@ __device__ __forceinline__ void compute_tiles(
     if constexpr (kCarries) {
       next = take_task();
       carried = next->key_blocks > 0;
+      if (carried) wait_rows();
+      multiply_scores();  // without a next task, of whatever lies there: what runs must not depend on a branch
     }
-    if (carried) {
-      wait_rows();
-      multiply_scores();
-      turns.pass();
-      wait_products<1>();
-    } else {
-      turns.pass();
-      wait_products<0>();
-    }
+    turns.pass();
+    wait_products<kCarries ? 1 : 0>();
     values_are_done();
     store_tile<T, kRow>(args, maps.o, *task, shared, group, state, factor, o);
     task_is_done();
     if constexpr (!kCarries) next = take_task();
     wait_products<0>();
+    pin(s[0]);
     task = next;
   }
   if (threadIdx.x % kGroupThreads == 0) wait_stores_read();  // shared memory must last as long

@@ -43,7 +43,7 @@ struct FwdTile {
 // clang-format off
 inline constexpr std::array kFwdTiles = {
     FwdTile{.head_dim = 64,  .block_m = 192, .block_n = 128, .stages = 2, .q_stages = 2, .o_columns = 64,  .takes_turns = true,  .loader_registers = 32, .consumer_registers = 160},
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 128, .stages = 2, .q_stages = 1, .o_columns = 128, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 128, .stages = 2, .q_stages = 2, .o_columns = 128, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
     FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64,  .stages = 2, .q_stages = 1, .o_columns = 128, .takes_turns = false, .loader_registers = 24, .consumer_registers = 240},
 };
 // clang-format on
