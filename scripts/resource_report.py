@@ -9,7 +9,7 @@ usage: resource_report.py --build-dir DIR --toolkit VERSION [--table FILE] [--up
   --update           writes the table: the build's architectures anew, others as they are
 
 Ends with 1 if a kernel uses more stack, spills or static shared memory than the table says, if the table and the build
-do not hold the same kernels, or if ptxas serialised wgmma (C7510) or ignored setmaxnreg (C7508). Registers are compared
+do not hold the same kernels, or if ptxas serialised wgmma (C7510 to C7519) or ignored setmaxnreg (C7508). Registers are compared
 and differences printed; ptxas trades them, and what costs time is the spills. Ends with 77 if nothing can be compared.
 The targets and tests of the build call this script: cmake --build DIR --target update_resources
 """
@@ -24,7 +24,7 @@ import sys
 SKIPPED = 77
 FIELDS = ("registers", "shared", "stack", "spill_stores", "spill_loads")
 BUDGETS = FIELDS[1:]
-DIAGNOSTICS = {"C7508": "setmaxnreg is ignored", "C7510": "wgmma is serialized"}
+DIAGNOSTICS = {"C7508": "setmaxnreg is ignored"} | {f"C751{i}": "wgmma is serialized" for i in range(10)}
 TABLE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "resources.txt"
 
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(sm_\w+)'")

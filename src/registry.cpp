@@ -14,6 +14,7 @@
 #include "kernels/host/family.h"
 #include "kernels/register_tiled/family.h"
 #include "kernels/scalar/family.h"
+#include "kernels/sm90/family.h"
 #include "kernels/wmma/family.h"
 
 namespace cuflash {
@@ -24,6 +25,7 @@ namespace {
 // is not listed: what stands in its place is null.
 // clang-format off
 constexpr const ForwardFamily* kForwardRows[] = {
+    built::sm90()           ? &sm90::kForward           : nullptr,  // sm_90 alone    fp16 bf16   head_dim % 8, 16-byte aligned
     built::cp_async()       ? &cp_async::kForward       : nullptr,  // sm_80 up       fp16 bf16   even head_dim, 16-byte aligned
     built::wmma()           ? &wmma::kForward           : nullptr,  // sm_70 up       fp16 bf16   bf16 from sm_80 up
     built::register_tiled() ? &register_tiled::kForward : nullptr,  // sm_70 up  fp32 fp16 bf16   if shared memory allows

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "runtime.h"
 
-#include <cudaTypedefs.h>
-
 #include <atomic>
 
 namespace cuflash::runtime {
 namespace {
 
-// Since CUDA 12.0.
-cudaError_t find_encoder(PFN_cuTensorMapEncodeTiled* encoder) {
-  static std::atomic<PFN_cuTensorMapEncodeTiled> found{nullptr};
+using Encoder = decltype(&cuTensorMapEncodeTiled);  // its type alone: the function is the driver's
+
+cudaError_t find_encoder(Encoder* encoder) {
+  static std::atomic<Encoder> found{nullptr};
   *encoder = found.load(std::memory_order_acquire);
   if (*encoder != nullptr) return cudaSuccess;
   void* entry = nullptr;
@@ -23,7 +22,7 @@ cudaError_t find_encoder(PFN_cuTensorMapEncodeTiled* encoder) {
 #endif
   if (error != cudaSuccess) return error;
   if (result != cudaDriverEntryPointSuccess || entry == nullptr) return cudaErrorInsufficientDriver;
-  *encoder = reinterpret_cast<PFN_cuTensorMapEncodeTiled>(entry);
+  *encoder = reinterpret_cast<Encoder>(entry);
   found.store(*encoder, std::memory_order_release);
   return cudaSuccess;
 }
@@ -50,7 +49,7 @@ cudaError_t allow_dynamic_shared_memory(const void* kernel, int bytes) {
 }
 
 cudaError_t encode_tensor_map(CUtensorMap* map, const TensorBoxes& boxes) {
-  PFN_cuTensorMapEncodeTiled encode = nullptr;
+  Encoder encode = nullptr;
   if (const cudaError_t error = find_encoder(&encode); error != cudaSuccess) return error;
   constexpr cuuint32_t kRank = 4;
   constexpr cuuint32_t kElementStrides[kRank] = {1, 1, 1, 1};

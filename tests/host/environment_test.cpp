@@ -86,7 +86,7 @@ TEST_F(EnvironmentDeathTest, AnUnknownNameIsAnError) {
         leave_with_run<Forward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_INVALID_ARGUMENT);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "CUFLASH_KERNEL \\(\"fastest\"\\) must be one of: cp_async wmma register_tiled scalar host"
+      "CUFLASH_KERNEL \\(\"fastest\"\\) must be one of: sm90 cp_async wmma register_tiled scalar host"
   );
 }
 
@@ -98,7 +98,7 @@ TEST_F(EnvironmentDeathTest, TheCallOverridesTheEnvironment) {
         leave_with_run<Forward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_SUCCESS, "scalar");
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "\nforced: scalar\n  cp_async .*\n  wmma .*\n  register_tiled +could: .*\n  scalar +chosen: "
+      "\nforced: scalar\n  sm90 .*\n  cp_async .*\n  wmma .*\n  register_tiled +could: .*\n  scalar +chosen: "
   );
 }
 
@@ -110,7 +110,7 @@ TEST_F(EnvironmentDeathTest, AnEmptyNameForcesNothing) {
         leave_with_run<Forward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "\ndevice: .*\n  cp_async .*\n  wmma .*\n  register_tiled +chosen: "
+      "\ndevice: .*\n  sm90 .*\n  cp_async .*\n  wmma .*\n  register_tiled +chosen: "
   );
 }
 
@@ -136,7 +136,8 @@ TEST_F(EnvironmentDeathTest, LogsTheDispatch) {
         leave_with_run<Forward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "cuflash: forward fp32 batch=2 .*\n.*\n  cp_async +cannot: .*\n  wmma +cannot: .*\n  register_tiled +chosen: "
+      "cuflash: forward fp32 batch=2 .*\n.*\n  sm90 +cannot: .*\n  cp_async +cannot: .*\n  wmma +cannot: .*\n  "
+      "register_tiled +chosen: "
       ".*\n  scalar +could: .*\n  host +cannot: "
   );
   EXPECT_EXIT(

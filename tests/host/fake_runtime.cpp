@@ -105,6 +105,20 @@ cudaError_t FakeRuntime::allow_dynamic_shared_memory(const void* kernel, int byt
   return cudaSuccess;
 }
 
+// Refuses what the driver refuses.
+cudaError_t FakeRuntime::encode_tensor_map(const runtime::TensorBoxes& boxes) {
+  if (const cudaError_t error = count_call("encode_tensor_map"); error != cudaSuccess) return error;
+  constexpr cuuint64_t kMaxExtent = cuuint64_t{1} << 32;
+  constexpr cuuint64_t kMaxStride = cuuint64_t{1} << 40;
+  bool valid = boxes.data != nullptr && reinterpret_cast<uintptr_t>(boxes.data) % 16 == 0;
+  for (const cuuint64_t extent : boxes.extents) valid = valid && extent >= 1 && extent <= kMaxExtent;
+  for (const cuuint64_t stride : boxes.strides) valid = valid && stride % 16 == 0 && stride < kMaxStride;
+  for (const cuuint32_t rows : boxes.box) valid = valid && rows >= 1 && rows <= 256;
+  if (!valid || boxes.box[0] * 2 > 128) return cudaErrorInvalidValue;  // a row of a swizzled box has 128 bytes at most
+  append(tensor_maps_, &num_tensor_maps_, boxes);
+  return cudaSuccess;
+}
+
 }  // namespace cuflash::test
 
 namespace cuflash::runtime {
@@ -125,6 +139,10 @@ cudaError_t load_kernel(const void* kernel) { return fake_runtime().load_kernel(
 
 cudaError_t allow_dynamic_shared_memory(const void* kernel, int bytes) {
   return fake_runtime().allow_dynamic_shared_memory(kernel, bytes);
+}
+
+cudaError_t encode_tensor_map(CUtensorMap* /*map*/, const TensorBoxes& boxes) {
+  return fake_runtime().encode_tensor_map(boxes);
 }
 
 const char* error_name(int error) {

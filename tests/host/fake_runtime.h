@@ -52,6 +52,7 @@ class FakeRuntime {
   int num_attribute_queries() const { return num_attribute_queries_; }
   std::span<const LaunchRecord> launches() const { return {launches_.data(), num_launches_}; }
   std::span<const void* const> loaded_kernels() const { return {loaded_.data(), num_loaded_}; }
+  std::span<const runtime::TensorBoxes> tensor_maps() const { return {tensor_maps_.data(), num_tensor_maps_}; }
   // Dynamic shared memory that the kernel may use.
   int allowed_shared_bytes(const void* kernel) const;
 
@@ -61,6 +62,7 @@ class FakeRuntime {
   cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel);
   cudaError_t load_kernel(const void* kernel);
   cudaError_t allow_dynamic_shared_memory(const void* kernel, int bytes);
+  cudaError_t encode_tensor_map(const runtime::TensorBoxes& boxes);
 
  private:
   static constexpr size_t kCapacity = 64;
@@ -87,6 +89,8 @@ class FakeRuntime {
   size_t num_loaded_ = 0;
   std::array<Allowance, kCapacity> allowances_{};
   size_t num_allowances_ = 0;
+  std::array<runtime::TensorBoxes, kCapacity> tensor_maps_{};
+  size_t num_tensor_maps_ = 0;
 };
 
 inline FakeRuntime& fake_runtime() { return FakeRuntime::instance(); }

@@ -65,7 +65,7 @@ TEST(MessageTest, AreSentencesWithFieldValueAndRule) {
        "seqused_q (0x1002) must be aligned to 4 bytes"},
       {[](Forward& p) { p.sinks = kSlopes; }, "sinks is not supported yet: it must be 0"},
       {[](Forward& p) { p.kernel = "fastest"; },
-       "kernel (\"fastest\") must be one of: cp_async wmma register_tiled scalar host"},
+       "kernel (\"fastest\") must be one of: sm90 cp_async wmma register_tiled scalar host"},
       {[](Forward& p) { p.reserved0 = 1; }, "reserved0 (1) must be 0"},
       {[](Forward& p) { p.q.data = nullptr; }, "q.data must not be NULL"},
       {[](Forward& p) { p.k.data = reinterpret_cast<const void*>(uintptr_t{0x1001}); },

@@ -55,13 +55,12 @@ Status launch_fwd(const FwdArgs& args, const Plan& plan, const LaunchContext& co
   return with_tile<kFwdTiles, kHeadDim>(plan, [&]<int kRow>() {
     constexpr FwdTile kTile = kFwdTiles[kRow];
     constexpr cuflashDataType_t kDType = std::is_same_v<T, __half> ? CUFLASH_R_16F : CUFLASH_R_16BF;
+    constexpr FwdBoxes kBoxes = {.q_rows = kTile.block_m, .kv_rows = kTile.block_n, .o_rows = kGroupRows};
+    constexpr const char* kName = "sm90 fwd";
     FwdMaps maps{};
-    if (context.mode == LaunchMode::kRun) {
-      constexpr FwdBoxes kBoxes = {.q_rows = kTile.block_m, .kv_rows = kTile.block_n, .o_rows = kGroupRows};
-      CUFLASH_TRY(make_maps(args, kDType, kBoxes, &maps));
-    }
+    if (context.mode == LaunchMode::kRun) CUFLASH_TRY(check_cuda(make_maps(args, kDType, kBoxes, &maps), kName));
     const LaunchShape shape = {plan.query_blocks, kTile.threads(), kTile.shared_bytes()};
-    return launch(context, "sm90 fwd", fwd_kernel<T, kRow>, shape, maps, args);
+    return launch(context, kName, fwd_kernel<T, kRow>, shape, maps, args);
   });
 }
 

@@ -40,9 +40,7 @@ __device__ __forceinline__ Range clean_blocks(const Attention& a, const FwdTask&
   if (own.empty()) return {0, task.key_blocks};
   const Range first = visible_keys(a, task.s, own.begin);
   const Range last = visible_keys(a, task.s, own.end - 1);
-  return {
-      ceil_div(max(last.begin - task.keys.begin, 0), block_n),
-      max(first.end - task.keys.begin, 0) / block_n};
+  return {ceil_div(max(last.begin - task.keys.begin, 0), block_n), max(first.end - task.keys.begin, 0) / block_n};
 }
 
 template <class T, int kRow>
@@ -182,7 +180,8 @@ __device__ __forceinline__ void compute_tiles(
     };
 
     int n = __shfl_sync(0xffffffffu, task->key_blocks, 0) - 1;  // known to the compiler as the same in all lanes
-    const int last_count = task->keys.end - task->keys.begin - n * kBlockN;  // keys of the last block, the first computed
+    const int last_count =
+        task->keys.end - task->keys.begin - n * kBlockN;  // keys of the last block, the first computed
     scores_are_done(n == 0);
     soften(n);
     round_weights();

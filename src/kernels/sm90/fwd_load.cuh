@@ -31,7 +31,9 @@ __device__ __forceinline__ FwdTask task_of(const Attention& a, const TileCoord& 
 }
 
 template <int kRow>
-__device__ __forceinline__ void load_tiles(const Attention& a, const FwdMaps& maps, FwdBlock<kRow>& block, uint32_t shared) {
+__device__ __forceinline__ void load_tiles(
+    const Attention& a, const FwdMaps& maps, FwdBlock<kRow>& block, uint32_t shared
+) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   constexpr int kHeadDim = kTile.head_dim;
   const uint64_t once = cache_policy<Keep::kFirst>();
@@ -48,10 +50,10 @@ __device__ __forceinline__ void load_tiles(const Attention& a, const FwdMaps& ma
     slot.advance();
   };
 
-  const Schedule schedule = Schedule::of(a, kTile.block_m);
-  for (int64_t turn = 0;; ++turn) {
-    const int64_t tile = schedule.tile(turn, blockIdx.x, gridDim.x);
-    if (tile >= schedule.tiles) break;
+  const Schedule schedule = Schedule::of(a, kTile.block_m, gridDim.x);
+  for (int64_t turn = 0; turn * gridDim.x < schedule.tiles; ++turn) {
+    const int64_t tile = schedule.tile(turn, blockIdx.x);
+    if (tile >= schedule.tiles) continue;
     const FwdTask task = task_of(a, schedule.at(tile), kTile.block_m, kTile.block_n);
     if (task.rows.empty()) continue;
     post(task);
@@ -59,8 +61,13 @@ __device__ __forceinline__ void load_tiles(const Attention& a, const FwdMaps& ma
     block.q.wait_empty(q);
     arrive_expecting(block.q.full_at(q), kTile.q_bytes());
     load_rows<kTile.block_m, kHeadDim>(
-        shared + kTile.q_offset() + q.stage * kTile.q_bytes(), maps.q, block.q.full_at(q), once,
-        static_cast<int>(task.s.q.first + task.rows.begin), task.at.head, static_cast<int>(task.s.q.batch)
+        shared + kTile.q_offset() + q.stage * kTile.q_bytes(),
+        maps.q,
+        block.q.full_at(q),
+        once,
+        static_cast<int>(task.s.q.first + task.rows.begin),
+        task.at.head,
+        static_cast<int>(task.s.q.batch)
     );
     q.advance();
 
@@ -70,7 +77,12 @@ __device__ __forceinline__ void load_tiles(const Attention& a, const FwdMaps& ma
       ring.wait_empty(at);
       arrive_expecting(ring.full_at(at), kTile.kv_bytes());
       load_rows<kTile.block_n, kHeadDim>(
-          shared + offset + at.stage * kTile.kv_bytes(), map, ring.full_at(at), again, first + n * kTile.block_n, head_k,
+          shared + offset + at.stage * kTile.kv_bytes(),
+          map,
+          ring.full_at(at),
+          again,
+          first + n * kTile.block_n,
+          head_k,
           static_cast<int>(task.s.k.batch)
       );
       at.advance();

@@ -25,7 +25,8 @@ __device__ __noinline__ void store_unseeing_rows(const FwdArgs& args, const FwdT
   for (int32_t row = own.begin; row < own.end; ++row) {
     T* to = mutable_row_pointer<T>(args.o, task.s.q, row, task.at.head);
     for (int d = lane; d < a.head_dim_v; d += 32) to[d] = from_float<T>(0.0f);
-    if (args.lse != nullptr && lane == 0) args.lse[lse_offset(a, task.s.q, row, task.at.head)] = kNegativeInfinity<float>;
+    if (args.lse != nullptr && lane == 0)
+      args.lse[lse_offset(a, task.s.q, row, task.at.head)] = kNegativeInfinity<float>;
   }
 }
 
@@ -46,7 +47,12 @@ __device__ __forceinline__ void stage_rows(uint32_t stage, const float (&o)[1][k
 // o of 64 rows by way of the warpgroup's stage, kTile.o_columns at a time. It is free at the first call.
 template <class T, int kRow, int kFirst = 0, int kNTiles>
 __device__ __forceinline__ void store_staged(
-    const CUtensorMap& map, const FwdTask& task, uint32_t stage, int group, int head_dim, const float (&o)[1][kNTiles][4]
+    const CUtensorMap& map,
+    const FwdTask& task,
+    uint32_t stage,
+    int group,
+    int head_dim,
+    const float (&o)[1][kNTiles][4]
 ) {
   constexpr int kColumns = kFwdTiles[kRow].o_columns;
   const bool elected = threadIdx.x % kGroupThreads == 0;
@@ -76,8 +82,14 @@ __device__ __forceinline__ void store_staged(
 
 template <class T, int kRow, int kNTiles>
 __device__ __forceinline__ void store_tile(
-    const FwdArgs& args, const CUtensorMap& map, const FwdTask& task, uint32_t shared, int group, RowStates<1>& state,
-    float factor, float (&o)[1][kNTiles][4]
+    const FwdArgs& args,
+    const CUtensorMap& map,
+    const FwdTask& task,
+    uint32_t shared,
+    int group,
+    RowStates<1>& state,
+    float factor,
+    float (&o)[1][kNTiles][4]
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   const Attention& a = args.attention;

@@ -20,7 +20,9 @@ __device__ __forceinline__ void init_barrier(uint32_t barrier, int arrivals) {
 }
 
 // Makes initialised barriers known to the copy engine; to other threads, __syncthreads() does.
-__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory"); }
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+}
 
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");

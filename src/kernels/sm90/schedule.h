@@ -1,35 +1,68 @@
 // SPDX-License-Identifier: MIT
 // Which tiles a block computes, one after the other: one block per SM stays for all of them, and nothing but its number
-// says what is its own. Tiles of one head are neighbours, so that blocks at work together read few heads' keys.
+// says what is its own.
 #pragma once
 
 #include "kernels/common/tile_coord.h"
 
 namespace cuflash::sm90 {
 
+CUFLASH_HD int64_t greatest_common_divisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+// Without a mask tiles are alike and those of one head follow each other: blocks at work together read few heads' keys.
+//
+// With a mask they are not, and the last query rows are taken for the longest, as under a causal mask. In a group of heads
+// the longest tiles come first; blocks take them in order, and in reverse order every other turn, so that a long tile is
+// followed by a short one. Groups are as small as they can be with a whole number of pairs of turns in each, since what a
+// group has too many would shift the next one; the last group takes the heads that are left.
 struct Schedule {
+  int64_t tiles;
+  int32_t blocks;  // that work
   int32_t num_heads;
   int32_t blocks_per_head;
-  int64_t tiles;
-  bool folded;  // the mask gives tiles different lengths
+  bool by_length;
+  int64_t heads;        // of all entries
+  int64_t group_heads;  // by length
+  int64_t groups;
 
-  CUFLASH_HD static Schedule of(const Attention& a, int block_m) {
-    const int32_t blocks = ceil_div(a.seqlen_q, block_m);
-    return {a.num_heads, blocks, num_tiles(a.batch, a.num_heads, blocks), masks_pairs(a)};
+  CUFLASH_HD static Schedule of(const Attention& a, int block_m, int32_t blocks) {
+    const int32_t blocks_per_head = ceil_div(a.seqlen_q, block_m);
+    const int64_t heads = int64_t{a.batch} * a.num_heads;
+    const int64_t pair = int64_t{2} * blocks;
+    const int64_t group_heads = pair / greatest_common_divisor(pair, blocks_per_head);
+    const int64_t groups = heads < 2 * group_heads ? 1 : heads / group_heads;
+    return {
+        .tiles = heads * blocks_per_head,
+        .blocks = blocks,
+        .num_heads = a.num_heads,
+        .blocks_per_head = blocks_per_head,
+        .by_length = masks_pairs(a),
+        .heads = heads,
+        .group_heads = group_heads,
+        .groups = groups};
   }
 
-  // The number of the block's tile in this turn; not below `tiles` when there is none left. Folded, a block takes pairs.
-  CUFLASH_HD int64_t tile(int64_t turn, int32_t block, int32_t blocks) const {
-    if (!folded) return turn * blocks + block;
-    return (turn / 2 * blocks + block) * 2 + turn % 2;
+  // The number of a block's tile in a turn; there is none if it is not below `tiles`.
+  CUFLASH_HD int64_t tile(int64_t turn, int32_t block) const {
+    const bool reversed = by_length && turn % 2 == 1;
+    return turn * blocks + (reversed ? blocks - 1 - block : block);
   }
 
-  // Folded, the order in a head is last, first, last but one, second, ...: with a causal mask a long tile and the short one
-  // that makes all pairs equally long, and longer tiles first.
   CUFLASH_HD TileCoord at(int64_t tile) const {
-    TileCoord at = tile_coord(tile, num_heads, blocks_per_head);
-    if (folded) at.block = at.block % 2 == 0 ? blocks_per_head - 1 - at.block / 2 : at.block / 2;
-    return at;
+    if (!by_length) return tile_coord(tile, num_heads, blocks_per_head);
+    const int64_t whole_group = divide(tile, group_heads * blocks_per_head).whole;
+    const int64_t group = whole_group < groups ? whole_group : groups - 1;
+    const int64_t first = group * group_heads;
+    const int64_t own = group == groups - 1 ? heads - first : group_heads;
+    const Quotient place = divide(tile - first * blocks_per_head, own);
+    return block_of_head(first + place.rest, num_heads, blocks_per_head - 1 - place.whole);
   }
 };
 

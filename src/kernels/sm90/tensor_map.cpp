@@ -45,8 +45,12 @@ Strides strides_of(const TensorT& tensor, const Extents& extents) {
 }
 
 template <class TensorT>
-Status make_map(
-    const TensorT& tensor, const Extents& extents, int rows, cuflashDataType_t dtype, const void* stand_in,
+cudaError_t make_map(
+    const TensorT& tensor,
+    const Extents& extents,
+    int rows,
+    cuflashDataType_t dtype,
+    const void* stand_in,
     CUtensorMap* map
 ) {
   const Strides strides = strides_of(tensor, extents);
@@ -56,13 +60,16 @@ Status make_map(
       .type = dtype == CUFLASH_R_16F ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       .data = empty ? stand_in : tensor.data,
       .extents =
-          {static_cast<cuuint64_t>(extents.head_dim), at_least_one(extents.rows), at_least_one(extents.heads),
+          {static_cast<cuuint64_t>(extents.head_dim),
+           at_least_one(extents.rows),
+           at_least_one(extents.heads),
            at_least_one(extents.entries)},
       .strides =
-          {static_cast<cuuint64_t>(strides.row), static_cast<cuuint64_t>(strides.head),
+          {static_cast<cuuint64_t>(strides.row),
+           static_cast<cuuint64_t>(strides.head),
            static_cast<cuuint64_t>(strides.entry)},
       .box = {kPanel, static_cast<cuuint32_t>(rows), 1, 1}};
-  return check_cuda(runtime::encode_tensor_map(map, boxes), "cuTensorMapEncodeTiled");
+  return runtime::encode_tensor_map(map, boxes);
 }
 
 constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
@@ -73,19 +80,23 @@ Refusal refuse_map(const char* name, const TensorT& tensor, const Extents& exten
   const Strides strides = strides_of(tensor, extents);
   for (const int64_t stride : {strides.row, strides.head, strides.entry}) {
     if (stride == 0) return cannot(name, stride, "has a stride of 0: tensor copies do not repeat rows");
-    if (stride >= kMaxStrideBytes) return cannot(name, stride, "is the bytes of a stride, above what tensor copies take");
+    if (stride >= kMaxStrideBytes)
+      return cannot(name, stride, "is the bytes of a stride, above what tensor copies take");
   }
   return Refusal();
 }
 
 }  // namespace
 
-Status make_maps(const FwdArgs& args, cuflashDataType_t dtype, const FwdBoxes& boxes, FwdMaps* maps) {
+cudaError_t make_maps(const FwdArgs& args, cuflashDataType_t dtype, const FwdBoxes& boxes, FwdMaps* maps) {
   const Attention& a = args.attention;
   const void* stand_in = args.q.data;  // where there are no keys: a map needs an address
-  CUFLASH_TRY(make_map(args.q, query_extents(a, a.head_dim), boxes.q_rows, dtype, stand_in, &maps->q));
-  CUFLASH_TRY(make_map(args.k, key_extents(a, a.head_dim), boxes.kv_rows, dtype, stand_in, &maps->k));
-  CUFLASH_TRY(make_map(args.v, key_extents(a, a.head_dim_v), boxes.kv_rows, dtype, stand_in, &maps->v));
+  cudaError_t error = make_map(args.q, query_extents(a, a.head_dim), boxes.q_rows, dtype, stand_in, &maps->q);
+  if (error != cudaSuccess) return error;
+  error = make_map(args.k, key_extents(a, a.head_dim), boxes.kv_rows, dtype, stand_in, &maps->k);
+  if (error != cudaSuccess) return error;
+  error = make_map(args.v, key_extents(a, a.head_dim_v), boxes.kv_rows, dtype, stand_in, &maps->v);
+  if (error != cudaSuccess) return error;
   return make_map(args.o, query_extents(a, a.head_dim_v), boxes.o_rows, dtype, stand_in, &maps->o);
 }
 

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
 #include "kernels/kernel_args.h"
 #include "problem.h"
 #include "registry.h"
-#include "status.h"
 
 namespace cuflash::sm90 {
 
@@ -26,9 +26,9 @@ struct FwdBoxes {
   int o_rows;
 };
 
-Status make_maps(const FwdArgs& args, cuflashDataType_t dtype, const FwdBoxes& boxes, FwdMaps* maps);
+cudaError_t make_maps(const FwdArgs& args, cuflashDataType_t dtype, const FwdBoxes& boxes, FwdMaps* maps);
 
-// Why tensor copies can not serve a tensor of this many entries, rows and heads, if they can't.
+// Why tensor copies cannot serve these tensors, if they cannot.
 Refusal refuse_maps(const FwdArgs& args);
 
 }  // namespace cuflash::sm90

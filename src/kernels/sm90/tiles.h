@@ -28,7 +28,7 @@ struct FwdTile {
   constexpr int groups() const { return block_m / kGroupRows; }
   constexpr int threads() const { return kGroupThreads * (1 + groups()); }
   constexpr int q_bytes() const { return 2 * block_m * head_dim; }
-  constexpr int kv_bytes() const { return 2 * block_n * head_dim; }  // of a stage of k, or of v
+  constexpr int kv_bytes() const { return 2 * block_n * head_dim; }     // of a stage of k, or of v
   constexpr int o_bytes() const { return 2 * kGroupRows * o_columns; }  // of a warpgroup
 
   // Where things lie in shared memory.
@@ -55,9 +55,8 @@ constexpr bool is_valid(const FwdTile& t) {
   const int in_all = t.loader_registers + t.groups() * t.consumer_registers;
   return t.head_dim % 64 == 0 && t.block_m % kGroupRows == 0 && t.groups() >= 1 && t.groups() <= 3 &&
          t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 && (t.q_stages == 1 || t.q_stages == 2) &&
-         t.o_columns % 64 == 0 && (t.o_columns == 0 || t.head_dim % t.o_columns == 0) &&
-         t.loader_registers % 8 == 0 && t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry &&
-         t.shared_bytes() <= 227 * 1024;
+         t.o_columns % 64 == 0 && (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
+         t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry && t.shared_bytes() <= 227 * 1024;
 }
 
 static_assert([] {

@@ -44,43 +44,49 @@ __device__ __forceinline__ void pin(uint32_t (&x)[kBlocks][4]) {
   }
 }
 
-#define CUFLASH_NAMES_32 \
+#define CUFLASH_NAMES_32                                                                                 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
   "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define CUFLASH_NAMES_64 CUFLASH_NAMES_32 ", " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
-  "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define CUFLASH_NAMES_88 CUFLASH_NAMES_64 ", " \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
-  "%84, %85, %86, %87"
-#define CUFLASH_NAMES_128 CUFLASH_NAMES_88 ", " \
-  "%88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, " \
-  "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, " \
-  "%122, %123, %124, %125, %126, %127"
+#define CUFLASH_NAMES_64                                                                                     \
+  CUFLASH_NAMES_32                                                                                           \
+      ", "                                                                                                   \
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
+      "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CUFLASH_NAMES_88                                                                                     \
+  CUFLASH_NAMES_64                                                                                           \
+      ", "                                                                                                   \
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
+      "%84, %85, %86, %87"
+#define CUFLASH_NAMES_128                                                                                \
+  CUFLASH_NAMES_88                                                                                       \
+      ", "                                                                                               \
+      "%88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, " \
+      "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, " \
+      "%122, %123, %124, %125, %126, %127"
 #define CUFLASH_BLOCK(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define CUFLASH_BLOCKS_4(d, i) \
   CUFLASH_BLOCK(d, i), CUFLASH_BLOCK(d, i + 1), CUFLASH_BLOCK(d, i + 2), CUFLASH_BLOCK(d, i + 3)
 #define CUFLASH_SUMS_32(d) CUFLASH_BLOCKS_4(d, 0), CUFLASH_BLOCKS_4(d, 4)
 #define CUFLASH_SUMS_64(d) CUFLASH_SUMS_32(d), CUFLASH_BLOCKS_4(d, 8), CUFLASH_BLOCKS_4(d, 12)
-#define CUFLASH_SUMS_88(d) \
-  CUFLASH_SUMS_64(d), CUFLASH_BLOCKS_4(d, 16), CUFLASH_BLOCK(d, 20), CUFLASH_BLOCK(d, 21)
+#define CUFLASH_SUMS_88(d) CUFLASH_SUMS_64(d), CUFLASH_BLOCKS_4(d, 16), CUFLASH_BLOCK(d, 20), CUFLASH_BLOCK(d, 21)
 #define CUFLASH_SUMS_128(d) \
   CUFLASH_SUMS_64(d), CUFLASH_BLOCKS_4(d, 16), CUFLASH_BLOCKS_4(d, 20), CUFLASH_BLOCKS_4(d, 24), CUFLASH_BLOCKS_4(d, 28)
 
 // d (+)= a b: `operands` are a, b, and behind `add`, a predicate made of operand `flag`, whether signs change (no) and
 // which operands lie with their depth outermost.
 #define CUFLASH_PRODUCT(n, type, sums, operands, flag, order) \
-  "{\n.reg .pred add;\nsetp.ne.b32 add, " flag ", 0;\n" \
+  "{\n.reg .pred add;\nsetp.ne.b32 add, " flag                \
+  ", 0;\n"                                                    \
   "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" sums "}, " operands ", add, 1, 1, " order ";\n}"
-#define CUFLASH_MULTIPLY(n, count, a_and_b, flag, order, ...) \
-  if constexpr (std::is_same_v<T, __half>) { \
-    asm volatile(CUFLASH_PRODUCT(n, "f16", CUFLASH_NAMES_##count, a_and_b, flag, order) \
-                 : CUFLASH_SUMS_##count(d) \
-                 : __VA_ARGS__, "l"(b), "r"(static_cast<int>(add))); \
-  } else { \
+#define CUFLASH_MULTIPLY(n, count, a_and_b, flag, order, ...)                            \
+  if constexpr (std::is_same_v<T, __half>) {                                             \
+    asm volatile(CUFLASH_PRODUCT(n, "f16", CUFLASH_NAMES_##count, a_and_b, flag, order)  \
+                 : CUFLASH_SUMS_##count(d)                                               \
+                 : __VA_ARGS__, "l"(b), "r"(static_cast<int>(add)));                     \
+  } else {                                                                               \
     asm volatile(CUFLASH_PRODUCT(n, "bf16", CUFLASH_NAMES_##count, a_and_b, flag, order) \
-                 : CUFLASH_SUMS_##count(d) \
-                 : __VA_ARGS__, "l"(b), "r"(static_cast<int>(add))); \
+                 : CUFLASH_SUMS_##count(d)                                               \
+                 : __VA_ARGS__, "l"(b), "r"(static_cast<int>(add)));                     \
   }
 
 // d = a b, or d += a b if `add`. Both operands lie in shared memory, rows of 64 bytes of depth and more (describe_rows()).
