@@ -13,6 +13,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/schedule.h"
 #include "kernels/sm90/swizzle.h"
 #include "kernels/sm90/tiles.h"
 
@@ -85,6 +86,7 @@ struct FwdBlock {
   RingBarriers<kTile.stages> k;
   RingBarriers<kTile.stages> v;
   FwdTask tasks[kTasks];
+  Schedule schedule;  // the loader's: it has few registers
 
   __device__ void init() {
     constexpr int kConsumerWarps = 4 * kTile.groups();

@@ -130,7 +130,10 @@ __device__ __forceinline__ void compute_tiles(
 #pragma unroll
     for (int i = 0; i < kBlockN / 16; ++i) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) p[i][j] = pack<T>(s[0][2 * i + j / 2][j % 2 * 2], s[0][2 * i + j / 2][j % 2 * 2 + 1]);
+      for (int j = 0; j < 4; ++j) {
+        const float(&x)[4] = s[0][2 * i + j / 2];
+        p[i][j] = pack<T>(x[j % 2 * 2], x[j % 2 * 2 + 1]);
+      }
     }
   };
 
@@ -197,8 +200,8 @@ __device__ __forceinline__ void compute_tiles(
       wait_products<1>();
       scores_are_done(n == 1);
       const bool moves = soften(n - 1);
-      pin(s[0]);  // before the wait
-      if (moves) {
+      pin(s[0]);
+      if (moves) {  // two waits, for ptxas moves one in front of the exponentials if nothing keeps it
         wait_products<0>();
         pin(o[0]);
         for_each_sum(o, [&](float& x, int i, int) { x *= rescale[i]; });

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "kernels/sm90/fwd_block.cuh"
-#include "kernels/sm90/schedule.h"
 #include "kernels/sm90/tensor_map.h"
 
 namespace cuflash::sm90 {
@@ -50,11 +49,11 @@ __device__ __forceinline__ void load_tiles(
     slot.advance();
   };
 
-  const Schedule schedule = Schedule::of(a, kTile.block_m, gridDim.x);
-  for (int64_t turn = 0; turn * gridDim.x < schedule.tiles; ++turn) {
-    const int64_t tile = schedule.tile(turn, blockIdx.x);
-    if (tile >= schedule.tiles) continue;
-    const FwdTask task = task_of(a, schedule.at(tile), kTile.block_m, kTile.block_n);
+  block.schedule = Schedule::of(a, kTile.block_m, gridDim.x);
+  for (int64_t turn = 0; turn * gridDim.x < block.schedule.tiles; ++turn) {
+    const int64_t tile = block.schedule.tile(turn, blockIdx.x);
+    if (tile >= block.schedule.tiles) continue;
+    const FwdTask task = task_of(a, block.schedule.at(tile), kTile.block_m, kTile.block_n);
     if (task.rows.empty()) continue;
     post(task);
     if (task.key_blocks == 0) continue;

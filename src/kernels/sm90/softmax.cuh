@@ -29,12 +29,14 @@ struct ScoreLimits {
     bool below = true;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      int32_t highest = INT_MIN;
+      int32_t highest[2] = {INT_MIN, INT_MIN};  // two, since one would wait for itself
 #pragma unroll
       for (int n = 0; n < kNTiles; ++n) {
-        highest = __vimax3_s32(highest, __float_as_int(scores[0][n][2 * i]), __float_as_int(scores[0][n][2 * i + 1]));
+        const int32_t left = __float_as_int(scores[0][n][2 * i]);
+        const int32_t right = __float_as_int(scores[0][n][2 * i + 1]);
+        highest[n % 2] = __vimax3_s32(highest[n % 2], left, right);
       }
-      below &= highest < limit[i];
+      below &= max(highest[0], highest[1]) < limit[i];
     }
     return __all_sync(0xffffffffu, below);
   }
