@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products of a warpgroup on tensor cores (PTX ISA, wgmma): 64 rows by kN columns, 16 deep, sums in fp32. They run on their
+// Products of a warpgroup on tensor cores (PTX ISA, wgmma): 64 rows by 8 * kBlocks columns, 16 deep, sums in fp32. They run on their
 // own until wait_products(): till then sums, and operands in registers, belong to the tensor cores.
 //
 // The operands of an asm statement have to be written one by one, and no template can do that: hence the macros, which end
@@ -52,23 +52,18 @@ __device__ __forceinline__ void pin(uint32_t (&x)[kBlocks][4]) {
       ", "                                                                                                   \
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
       "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define CUFLASH_NAMES_88                                                                                     \
+#define CUFLASH_NAMES_128                                                                                    \
   CUFLASH_NAMES_64                                                                                           \
       ", "                                                                                                   \
       "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
-      "%84, %85, %86, %87"
-#define CUFLASH_NAMES_128                                                                                \
-  CUFLASH_NAMES_88                                                                                       \
-      ", "                                                                                               \
-      "%88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, " \
-      "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, " \
-      "%122, %123, %124, %125, %126, %127"
+      "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, "   \
+      "%103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, "     \
+      "%119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define CUFLASH_BLOCK(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define CUFLASH_BLOCKS_4(d, i) \
   CUFLASH_BLOCK(d, i), CUFLASH_BLOCK(d, i + 1), CUFLASH_BLOCK(d, i + 2), CUFLASH_BLOCK(d, i + 3)
 #define CUFLASH_SUMS_32(d) CUFLASH_BLOCKS_4(d, 0), CUFLASH_BLOCKS_4(d, 4)
 #define CUFLASH_SUMS_64(d) CUFLASH_SUMS_32(d), CUFLASH_BLOCKS_4(d, 8), CUFLASH_BLOCKS_4(d, 12)
-#define CUFLASH_SUMS_88(d) CUFLASH_SUMS_64(d), CUFLASH_BLOCKS_4(d, 16), CUFLASH_BLOCK(d, 20), CUFLASH_BLOCK(d, 21)
 #define CUFLASH_SUMS_128(d) \
   CUFLASH_SUMS_64(d), CUFLASH_BLOCKS_4(d, 16), CUFLASH_BLOCKS_4(d, 20), CUFLASH_BLOCKS_4(d, 24), CUFLASH_BLOCKS_4(d, 28)
 
@@ -89,16 +84,14 @@ __device__ __forceinline__ void pin(uint32_t (&x)[kBlocks][4]) {
                  : __VA_ARGS__, "l"(b), "r"(static_cast<int>(add)));                     \
   }
 
-// d = a b, or d += a b if `add`. Both operands lie in shared memory, rows of 64 bytes of depth and more (describe_rows()).
+// d = a b, or d += a b if `add`. Both operands lie in shared memory with their depth contiguous (describe_rows()).
 template <class T, int kBlocks>
 __device__ __forceinline__ void multiply(float (&d)[kBlocks][4], uint64_t a, uint64_t b, bool add) {
-  static_assert(kBlocks == 8 || kBlocks == 16 || kBlocks == 22);
+  static_assert(kBlocks == 8 || kBlocks == 16);
   if constexpr (kBlocks == 8) {
     CUFLASH_MULTIPLY("64", 32, "%32, %33", "%34", "0, 0", "l"(a))
-  } else if constexpr (kBlocks == 16) {
-    CUFLASH_MULTIPLY("128", 64, "%64, %65", "%66", "0, 0", "l"(a))
   } else {
-    CUFLASH_MULTIPLY("176", 88, "%88, %89", "%90", "0, 0", "l"(a))
+    CUFLASH_MULTIPLY("128", 64, "%64, %65", "%66", "0, 0", "l"(a))
   }
 }
 
@@ -121,13 +114,11 @@ __device__ __forceinline__ void multiply(float (&d)[kBlocks][4], const uint32_t 
 #undef CUFLASH_MULTIPLY
 #undef CUFLASH_PRODUCT
 #undef CUFLASH_SUMS_128
-#undef CUFLASH_SUMS_88
 #undef CUFLASH_SUMS_64
 #undef CUFLASH_SUMS_32
 #undef CUFLASH_BLOCKS_4
 #undef CUFLASH_BLOCK
 #undef CUFLASH_NAMES_128
-#undef CUFLASH_NAMES_88
 #undef CUFLASH_NAMES_64
 #undef CUFLASH_NAMES_32
 
