@@ -17,21 +17,20 @@
 
 namespace cuflash::sm90 {
 
-// Warpgroups issue products one after the other. Each takes as many turns.
+// Warpgroups issue products one after the other. Each takes as many turns as the others.
 template <bool kTakesTurns, int kGroups>
 struct Turns {
+  static constexpr bool kOn = kTakesTurns && kGroups > 1;
   int group;
 
-  __device__ __forceinline__ explicit Turns(int group) : group(group) {
+  __device__ __forceinline__ void begin() const {  // the first group's turn
     if (group == kGroups - 1) pass();
   }
   __device__ __forceinline__ void wait() const {
-    if constexpr (kTakesTurns && kGroups > 1) sync_threads<2 * kGroupThreads>(kTurn + group);
+    if constexpr (kOn) sync_threads<2 * kGroupThreads>(kTurn + group);
   }
   __device__ __forceinline__ void pass() const {
-    if constexpr (kTakesTurns && kGroups > 1) {
-      arrive_threads<2 * kGroupThreads>(kTurn + (group == kGroups - 1 ? 0 : group + 1));
-    }
+    if constexpr (kOn) arrive_threads<2 * kGroupThreads>(kTurn + (group == kGroups - 1 ? 0 : group + 1));
   }
 };
 
@@ -137,7 +136,8 @@ __device__ __forceinline__ void compute_tiles(
     }
   };
 
-  const Turns<kTile.takes_turns, kTile.groups()> turns(group);
+  const Turns<kTile.takes_turns, kTile.groups()> turns = {group};
+  turns.begin();
   const FwdTask* task = take_task();
   bool carried = false;  // the first scores of the task are there
   while (task->key_blocks >= 0) {
