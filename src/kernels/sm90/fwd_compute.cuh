@@ -42,6 +42,15 @@ __device__ __forceinline__ Range clean_blocks(const Attention& a, const FwdTask&
   return {ceil_div(max(last.begin - task.keys.begin, 0), block_n), max(first.end - task.keys.begin, 0) / block_n};
 }
 
+// How many blocks at the end of a task's keys no row of the warpgroup sees: it leaves them out, up to `most`, and one at
+// least is left.
+__device__ __forceinline__ int unseen_blocks(
+    const Attention& a, const FwdTask& task, const Range& rows, int block_n, int most
+) {
+  const int32_t end = rows.empty() ? 0 : visible_keys(a, task.s, rows.end - 1).end - task.keys.begin;
+  return min(task.key_blocks - max(ceil_div(end, block_n), 1), most);
+}
+
 template <class T, int kRow>
 __device__ __forceinline__ void compute_tiles(
     const FwdArgs& args, const FwdMaps& maps, FwdBlock<kRow>& block, uint32_t shared, int group
@@ -75,9 +84,20 @@ __device__ __forceinline__ void compute_tiles(
     block.task.release(done);
     done.advance();
   };
-  const auto wait_rows = [&] {
+  // Waits for the first rows of a task. Blocks that are left out are released at once: k here, v when it is there. Whoever
+  // has the turn may leave out so many that the next one is loaded without a turn of the others.
+  constexpr int kMostUnseen = kTile.stages - 1;
+  int unseen = 0;
+  const auto enter = [&](const FwdTask& task) {
+    const Range rows = rows_of_task(task, group * kGroupRows, kGroupRows);
+    unseen = __shfl_sync(0xffffffffu, unseen_blocks(a, task, rows, kBlockN, kMostUnseen), 0);
     block.q.wait_full(q);
     block.k.wait_full(k);
+    for (int i = 0; i < unseen; ++i) {
+      block.k.release(k);
+      k.advance();
+      block.k.wait_full(k);
+    }
   };
   const auto multiply_scores = [&] {
     const uint64_t rows =
@@ -102,6 +122,11 @@ __device__ __forceinline__ void compute_tiles(
   // Waits for v. Rows behind the last key in use may hold anything: the weights are 0, but 0 times NaN is not.
   const auto wait_values = [&](int count) {
     block.v.wait_full(v);
+    for (; unseen > 0; --unseen) {
+      block.v.release(v);
+      v.advance();
+      block.v.wait_full(v);
+    }
     if (!strangers || count >= kBlockN) return;
     const uint32_t values = shared + kTile.v_offset() + v.stage * kTile.kv_bytes();
     for (int i = threadIdx.x % kGroupThreads; i < (kBlockN - count) * (kHeadDim / 8); i += kGroupThreads) {
@@ -148,7 +173,7 @@ __device__ __forceinline__ void compute_tiles(
       continue;
     }
     if (!carried) {
-      wait_rows();
+      enter(*task);
       turns.wait();
       multiply_scores();
       turns.pass();
@@ -182,19 +207,23 @@ __device__ __forceinline__ void compute_tiles(
       return moves;
     };
 
-    int n = __shfl_sync(0xffffffffu, task->key_blocks, 0) - 1;  // known to the compiler as the same in all lanes
-    const int last_count =
-        task->keys.end - task->keys.begin - n * kBlockN;  // keys of the last block, the first computed
+    int n =
+        __shfl_sync(0xffffffffu, task->key_blocks, 0) - 1 - unseen;  // known to the compiler as the same in all lanes
+    const int first_count = task->keys.end - task->keys.begin - n * kBlockN;  // keys of the first block, or more
     scores_are_done(n == 0);
     soften(n);
     round_weights();
+    for (int i = 0; i < unseen; ++i) {
+      turns.wait();
+      turns.pass();
+    }
     bool first = true;
 #pragma unroll 1
     for (; n > 0; --n, first = false) {
       block.k.wait_full(k);
       turns.wait();
       multiply_scores();
-      wait_values(first ? last_count : kBlockN);
+      wait_values(first ? first_count : kBlockN);
       add_values(first);
       turns.pass();
       wait_products<1>();
@@ -212,14 +241,14 @@ __device__ __forceinline__ void compute_tiles(
       round_weights();
     }
 
-    wait_values(first ? last_count : kBlockN);
+    wait_values(first ? first_count : kBlockN);
     turns.wait();
     add_values(first);
     const FwdTask* next = nullptr;
     if constexpr (kCarries) {
       next = take_task();
       carried = next->key_blocks > 0;
-      if (carried) wait_rows();
+      if (carried) enter(*next);
       multiply_scores();  // without a next task, of whatever lies there: what runs must not depend on a branch
     }
     turns.pass();

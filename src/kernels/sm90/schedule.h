@@ -16,6 +16,12 @@ CUFLASH_HD int64_t greatest_common_divisor(int64_t a, int64_t b) {
   return a;
 }
 
+// Rows that an entry has at most. The bound that packed tensors come with may be far above all lengths, and every tile of it
+// costs a look.
+CUFLASH_HD int32_t most_rows(const Attention& a) {
+  return a.cu_seqlens_q == nullptr ? a.seqlen_q : static_cast<int32_t>(clamp_to(a.total_q, 0, a.seqlen_q));
+}
+
 // Without a mask tiles are alike and those of one head follow each other: blocks at work together read few heads' keys.
 //
 // With a mask they are not, and the last query rows are taken for the longest, as under a causal mask. In a group of heads
@@ -33,7 +39,7 @@ struct Schedule {
   int64_t groups;
 
   CUFLASH_HD static Schedule of(const Attention& a, int block_m, int32_t blocks) {
-    const int32_t blocks_per_head = ceil_div(a.seqlen_q, block_m);
+    const int32_t blocks_per_head = ceil_div(most_rows(a), block_m);
     const int64_t heads = int64_t{a.batch} * a.num_heads;
     const int64_t pair = int64_t{2} * blocks;
     const int64_t group_heads = pair / greatest_common_divisor(pair, blocks_per_head);

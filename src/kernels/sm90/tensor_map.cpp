@@ -16,6 +16,8 @@ struct Extents {
   int64_t rows;  // of an entry
   int64_t heads;
   int32_t head_dim;
+
+  bool empty() const { return entries == 0 || rows == 0 || heads == 0; }
 };
 
 Extents query_extents(const Attention& a, int32_t head_dim) {
@@ -37,7 +39,9 @@ struct Strides {
 
 template <class TensorT>
 Strides strides_of(const TensorT& tensor, const Extents& extents) {
-  const auto bytes = [](int64_t extent, int64_t stride) { return extent > 1 ? stride * kElementBytes : 16; };
+  const auto bytes = [&](int64_t extent, int64_t stride) {
+    return extent > 1 && !extents.empty() ? stride * kElementBytes : 16;
+  };
   return {
       bytes(extents.rows, tensor.row_stride),
       bytes(extents.heads, tensor.head_stride),
@@ -55,10 +59,9 @@ cudaError_t make_map(
 ) {
   const Strides strides = strides_of(tensor, extents);
   const auto at_least_one = [](int64_t extent) { return static_cast<cuuint64_t>(std::max<int64_t>(extent, 1)); };
-  const bool empty = extents.entries == 0 || extents.rows == 0 || extents.heads == 0;
   const runtime::TensorBoxes boxes = {
       .type = dtype == CUFLASH_R_16F ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      .data = empty ? stand_in : tensor.data,
+      .data = extents.empty() ? stand_in : tensor.data,
       .extents =
           {static_cast<cuuint64_t>(extents.head_dim),
            at_least_one(extents.rows),
@@ -77,6 +80,7 @@ constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 template <class TensorT>
 Refusal refuse_map(const char* name, const TensorT& tensor, const Extents& extents) {
   if (extents.rows > INT32_MAX) return cannot(name, extents.rows, "has more rows than tensor copies count");
+  if (extents.empty()) return Refusal();
   const Strides strides = strides_of(tensor, extents);
   for (const int64_t stride : {strides.row, strides.head, strides.entry}) {
     if (stride == 0) return cannot(name, stride, "has a stride of 0: tensor copies do not repeat rows");
