@@ -92,8 +92,8 @@ FAULTS = [
         "name": "end_of_step_unmasked",
         "what": "A step in which some rows do not see the last keys counts as one without a mask.",
         "file": "src/kernels/sm90/fwd_compute.cuh",
-        "old": "if (n < clean.begin || n >= clean.end) hide(",
-        "new": "if (n < clean.begin) hide(",
+        "old": "if (n < clean.begin || n >= clean.end) {",
+        "new": "if (n < clean.begin) {",
     },
     {
         "name": "output_not_rescaled",

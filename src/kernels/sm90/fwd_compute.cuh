@@ -34,9 +34,11 @@ struct Turns {
   }
 };
 
-// The blocks of a task's keys that all rows of the warp see whole.
+// The blocks of a task's keys that all rows of the warp see whole. Rows behind the last one in use may be those of another
+// sequence: nothing of them may move a reference or a factor, so they see nothing.
 __device__ __forceinline__ Range clean_blocks(const Attention& a, const FwdTask& task, const Range& own, int block_n) {
   if (own.empty()) return {0, task.key_blocks};
+  if (own.end - own.begin < 16 && (a.cu_seqlens_q != nullptr || a.seqused_q != nullptr)) return {0, 0};
   const Range first = visible_keys(a, task.s, own.begin);
   const Range last = visible_keys(a, task.s, own.end - 1);
   return {ceil_div(max(last.begin - task.keys.begin, 0), block_n), max(first.end - task.keys.begin, 0) / block_n};
@@ -193,7 +195,13 @@ __device__ __forceinline__ void compute_tiles(
         const float slope = alibi_slope(a, task->at.batch, task->at.head);
         apply_score(s, a, task->s, slope, own.begin + lane / 4, key());
       }
-      if (n < clean.begin || n >= clean.end) hide(s, a, task->s, own.begin + lane / 4, own.end - 1, key());
+      if (n < clean.begin || n >= clean.end) {
+        hide(s, a, task->s, own.begin + lane / 4, own.end - 1, key());
+        const int rows = own.end - own.begin - lane / 4;
+        for_each_sum(s, [&](float& score, int i, int) {
+          if (8 * i >= rows) score = kNegativeInfinity<float>;
+        });
+      }
       bool moves = false;
       if (!limits.hold(s)) {
         float highest[2];
