@@ -70,7 +70,7 @@ struct RingBarriers {
   __device__ __forceinline__ void wait_empty(const RingPosition<kStages>& at) const {
     wait_phase(shared_address(&empty[at.stage]), at.parity ^ 1);
   }
-  // Consumers, once per warp.
+  // Consumers, once per warp, whose lanes have all seen the buffer full: behind a wait for products they have.
   __device__ __forceinline__ void release(const RingPosition<kStages>& at) const {
     if (threadIdx.x % 32 == 0) arrive(shared_address(&empty[at.stage]));
   }

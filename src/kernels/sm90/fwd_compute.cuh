@@ -96,6 +96,7 @@ __device__ __forceinline__ void compute_tiles(
     block.q.wait_full(q);
     block.k.wait_full(k);
     for (int i = 0; i < unseen; ++i) {
+      __syncwarp();  // all lanes have seen it full: released, it may be so again before a late one looks
       block.k.release(k);
       k.advance();
       block.k.wait_full(k);
@@ -125,6 +126,7 @@ __device__ __forceinline__ void compute_tiles(
   const auto wait_values = [&](int count) {
     block.v.wait_full(v);
     for (; unseen > 0; --unseen) {
+      __syncwarp();
       block.v.release(v);
       v.advance();
       block.v.wait_full(v);
