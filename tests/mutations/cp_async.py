@@ -150,7 +150,7 @@ FAULTS = [
         "name": "no_barrier_of_sharing_warps",
         "what": "Warps that share keys read the weights of the others before these have stored them.",
         "file": "src/kernels/cp_async/bwd_tile.cuh",
-        "old": "        sync_warps<32 * kSplit>(1 + warp / kSplit);\n",
+        "old": "        sync_warps<kWarpSize * kSplit>(1 + warp / kSplit);\n",
         "new": "",
         "units": units("bwd", 128),
         "tests": RACE,

@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_columns(
     const float (&sums)[kMTiles][kNTiles][4],
     float factor
 ) {
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
   for (int i = 0; i < 2 * kMTiles; ++i) {
     const int row = lane / 4 + 8 * i;

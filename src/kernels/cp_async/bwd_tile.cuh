@@ -27,6 +27,7 @@
 
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/warp.h"
 #include "kernels/cp_async/bwd_products.cuh"
 #include "kernels/cp_async/bwd_steps.cuh"
 #include "kernels/cp_async/bwd_weights.cuh"
@@ -84,8 +85,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
   const uint32_t p_tile = ds_tiles + kStages * WeightTile::kBytes;  // only if weights are shared
   BwdState<T, kRow>& state = *reinterpret_cast<BwdState<T, kRow>*>(shared + kTile.state_offset());
 
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
   const int warp_key = warp / kSplit * kTile.warp_keys();
   const int member = warp % kSplit;
   const int warp_query = member * kWarpQueries;
@@ -165,8 +166,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
             const int offset = n / 2 * 16 * kDqDimWarps;
             const float* left = &dq[i / 2][n][i % 2 * 2];
             const float* right = &dq[i / 2][n + 1][i % 2 * 2];
-            const float x = __shfl_xor_sync(0xffffffffu, odd ? left[0] : right[0], 1);
-            const float y = __shfl_xor_sync(0xffffffffu, odd ? left[1] : right[1], 1);
+            const float x = __shfl_xor_sync(kFullWarp, odd ? left[0] : right[0], 1);
+            const float y = __shfl_xor_sync(kFullWarp, odd ? left[1] : right[1], 1);
             if (exists(8 * i, offset)) {
               add_quad(
                   to + 8 * i * kHeadDim + offset,
@@ -328,7 +329,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
 
       if constexpr (!kAlone) {
         if constexpr (kStages == 2) copy_step(next, next_stage);
-        sync_warps<32 * kSplit>(1 + warp / kSplit);
+        sync_warps<kWarpSize * kSplit>(1 + warp / kSplit);
         const auto weights = [&](uint32_t tile_of_weights) {
           return [&, at = down_first<WeightTile>(tile_of_weights, warp_key)](int k, uint32_t(&x)[kMTiles][4]) {
 #pragma unroll

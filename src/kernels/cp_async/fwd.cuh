@@ -26,6 +26,7 @@
 #pragma once
 
 #include "kernels/common/exact_rows.cuh"
+#include "kernels/common/fwd_block.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/cp_async/fwd_products.cuh"
@@ -37,30 +38,6 @@
 #include "launch.cuh"
 
 namespace cuflash::cp_async {
-
-// Which keys the rows of a warp see, counted from the first key of the block on.
-struct WarpKeys {
-  Range any;  // seen by some row
-  Range all;  // seen by every row
-
-  __device__ static WarpKeys of(const Attention& a, const Sequence& s, const Range& rows, int32_t origin) {
-    if (rows.empty()) return {};
-    const Range first = visible_keys(a, s, rows.begin);
-    const Range last = visible_keys(a, s, rows.end - 1);
-    return {{first.begin - origin, last.end - origin}, {last.begin - origin, first.end - origin}};
-  }
-};
-
-// What a block works on. It lies in shared memory: the main loop needs it at the edges of the mask only, and has no
-// registers for it.
-template <int kWarps>
-struct FwdBlock {
-  TileCoord at;
-  Sequence s;
-  Range rows;
-  Range keys;  // that some row sees
-  WarpKeys seen[kWarps];
-};
 
 // What warps that share rows tell each other: of each row a number, the highest score of a step or in the end the sum.
 template <int kWarps, int kRows>
@@ -138,12 +115,12 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
   const uint32_t p_tiles = stages + kStages * kStageBytes + (kTile.q_in_registers ? 0 : QTile::kBytes);
   Board& board = *reinterpret_cast<Board*>(shared + kTile.tile_bytes() + kBlockStateBytes);
   static_assert(kAlone || kTile.tile_bytes() + kBlockStateBytes + sizeof(Board) <= kTile.shared_bytes());
-  const int warp = threadIdx.x / 32;
+  const int warp = threadIdx.x / kWarpSize;
   const int member = warp % kSplit;
   const int group = warp / kSplit;
   const int warp_row = group * kWarpRows;
   int parity = 0;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
 
   const Attention& a = args.attention;
   const int32_t blocks_per_head = ceil_div(a.seqlen_q, kTile.block_m);
@@ -183,7 +160,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       block.rows = rows;
       block.keys = keys;
     }
-    if (lane == 0) block.seen[threadIdx.x / 32] = WarpKeys::of(a, s, own_rows(rows), keys.begin);
+    if (lane == 0) block.seen[threadIdx.x / kWarpSize] = WarpKeys::of(a, s, own_rows(rows), keys.begin);
     using QStream = TileStream<T, kThreads, kTile.block_m, kHeadDim>;
     QStream(row_pointer<T>(args.q, s.q, rows.begin, at.head), args.q.row_stride)
         .copy(q_tile, args.q.row_stride, rows.end - rows.begin, a.head_dim);
@@ -210,7 +187,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
 #pragma unroll 1
       for (int step = 0; step < kTile.block_n; step += kStep) {
         const int32_t first = n + step;
-        const WarpKeys seen = block.seen[threadIdx.x / 32];
+        const WarpKeys seen = block.seen[threadIdx.x / kWarpSize];
         if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
         float p[kMTiles][kKeys / 8][4];
         multiply_scores<T, KTile>(p, q, along_first<KTile>(stage, step + member * kKeys));
@@ -271,7 +248,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
             state.exponentiate(p, factor);
             store_weights();
           }
-          sync_warps<32 * kSplit>(1 + group);
+          sync_warps<kWarpSize * kSplit>(1 + group);
           if (moves || board.moves[parity][warp ^ 1]) {
             board.join(parity, warp ^ 1, lane, highest);
             state.move(p, highest, factor, rescale);
@@ -282,7 +259,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
               for_each_sum(p, [&](float& x, int i, int) { x *= rescale[i]; });
             }
             store_weights();
-            sync_warps<32 * kSplit>(1 + group);
+            sync_warps<kWarpSize * kSplit>(1 + group);
           }
           add_values<T, kStep / 16>(
               o,
@@ -300,7 +277,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
     state.finish();
     if constexpr (!kAlone) {
       board.note(parity, warp, lane, state.sum, false);
-      sync_warps<32 * kSplit>(1 + group);
+      sync_warps<kWarpSize * kSplit>(1 + group);
       board.add(parity, warp ^ 1, lane, state.sum);
       parity ^= 1;
     }
@@ -324,7 +301,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       redo[i] = 0;
       if (check) {
         const bool finite = row_total - row_total == 0.0f;
-        redo[i] = __ballot_sync(0xffffffffu, !finite && inverse == inverse && row < own.end);
+        redo[i] = __ballot_sync(kFullWarp, !finite && inverse == inverse && row < own.end);
       }
       if (args.lse != nullptr && member == 0 && lane % 4 == 0 && row < own.end) {
         args.lse[lse_offset(a, block.s.q, row, block.at.head)] = state.lse(i, factor);
@@ -338,7 +315,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       __syncwarp();  // rows are written twice, by different lanes
     } else if (check) {
       board.marked[warp] = marked;
-      sync_warps<32 * kSplit>(1 + group);
+      sync_warps<kWarpSize * kSplit>(1 + group);
       marked = member == 0 ? marked | board.marked[warp ^ 1] : 0;
     }
 #pragma unroll 1

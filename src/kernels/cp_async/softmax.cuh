@@ -5,6 +5,7 @@
 
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/ptx.cuh"
+#include "kernels/common/warp.h"
 #include "kernels/cp_async/ptx.cuh"
 
 namespace cuflash::cp_async {
@@ -16,8 +17,8 @@ inline constexpr float kHuge = 0x1p24f;
 // Over the four lanes that share a row.
 template <class Combine>
 __device__ __forceinline__ float reduce_quad(float x, Combine&& combine) {
-  x = combine(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return combine(x, __shfl_xor_sync(0xffffffffu, x, 2));
+  x = combine(x, __shfl_xor_sync(kFullWarp, x, 1));
+  return combine(x, __shfl_xor_sync(kFullWarp, x, 2));
 }
 
 // Of the 16 * kMTiles rows of a warp. Row i of a lane is row l / 4 + 8 i of the warp.
@@ -52,7 +53,7 @@ struct RowStates {
       highest[i] = reduce_quad(highest[i], [](float x, float y) { return fmaxf(x, y); });
       moves |= is_far(i, highest[i], factor);
     }
-    return __any_sync(0xffffffffu, moves);
+    return __any_sync(kFullWarp, moves);
   }
 
   __device__ __forceinline__ bool is_far(int i, float highest, float factor) const {
@@ -72,7 +73,7 @@ struct RowStates {
       next[i] = is_far(i, highest[i], factor) ? highest[i] : reference[i];
       huge |= next[i] > kNegativeInfinity<float> && fabsf(next[i] * factor) > kHuge;
     }
-    if (factor != 1.0f && __any_sync(0xffffffffu, huge)) {
+    if (factor != 1.0f && __any_sync(kFullWarp, huge)) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         reference[i] *= factor;

@@ -37,7 +37,7 @@ __device__ __forceinline__ void store_rows(
     const float (&sums)[kMTiles][kNTiles][4]
 ) {
   static_assert(kNTiles % 2 == 0);
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
   const bool odd = lane % 2;
   const int column = first_column + lane % 4 * 2 + (odd ? kChunk - 2 : 0);
   T* first = mutable_row_pointer<T>(tensor, rows, own.begin + lane / 4, head) + column;
@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_rows(
       const float* right = &sums[i / 2][n + 1][i % 2 * 2];
       const uint32_t own_pair = odd ? pack<T>(right[0], right[1]) : pack<T>(left[0], left[1]);
       const uint32_t given = odd ? pack<T>(left[0], left[1]) : pack<T>(right[0], right[1]);
-      const uint32_t received = __shfl_xor_sync(0xffffffffu, given, 1);
+      const uint32_t received = __shfl_xor_sync(kFullWarp, given, 1);
       const uint2 quad = odd ? make_uint2(received, own_pair) : make_uint2(own_pair, received);
       T* to = first + n * kChunk;
       const int used = head_dim - n * kChunk - column;

@@ -18,6 +18,7 @@
 // Three barriers per step: when the streamed tile has arrived, when p and ds are complete, when nobody reads them any more.
 #pragma once
 
+#include "kernels/common/bwd_sides.cuh"
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
@@ -29,28 +30,6 @@
 #include "kernels/wmma/softmax.cuh"
 
 namespace cuflash::wmma {
-
-enum class Side { kKeys, kQueries };
-
-// The streamed tiles of a block in order: all steps of one query head, then of the next one of the group.
-struct StepCursor {
-  int32_t head;
-  int32_t left;   // rows of this head, from this tile on
-  int32_t begin;  // first row of the tile
-
-  __device__ StepCursor next(const Range& steps, int32_t size) const {
-    if (left > size) return {head, left - size, begin + size};
-    return {head + 1, steps.end - steps.begin, steps.begin};
-  }
-};
-
-// What the weights of a query row need. A row that saw nothing (lse = -inf) has weights of 0, whatever else it holds.
-struct RowStatistics {
-  float lse;
-  float delta;
-
-  __device__ bool saw_nothing() const { return lse == kNegativeInfinity<float>; }
-};
 
 // Statistics of query rows to shared memory; returns whether one of this thread's rows saw nothing.
 template <int kThreads, int kRows>
@@ -86,8 +65,8 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
   T* sDs = sP + kTile.w_elements();                     // [own][step]
   float* all_scratch = reinterpret_cast<float*>(sDs + kTile.w_elements());
   RowStatistics* statistics = reinterpret_cast<RowStatistics*>(all_scratch + kTile.warps * kScratchFloats);
-  const int warp = threadIdx.x / kWarp;
-  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
   float* scratch = all_scratch + warp * kScratchFloats;
   const ElementMap map(scratch, lane);
 

@@ -20,6 +20,7 @@
 
 #include "kernels/common/alignment.h"
 #include "kernels/common/exact_rows.cuh"
+#include "kernels/common/fwd_block.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
 #include "kernels/common/tile_coord.h"
@@ -31,30 +32,6 @@
 #include "launch.cuh"
 
 namespace cuflash::wmma {
-
-// Which keys the rows of a warp see, counted from the first key of the block on.
-struct WarpKeys {
-  Range any;  // seen by some row
-  Range all;  // seen by every row
-
-  __device__ static WarpKeys of(const Attention& a, const Sequence& s, const Range& rows, int32_t origin) {
-    if (rows.empty()) return {};
-    const Range first = visible_keys(a, s, rows.begin);
-    const Range last = visible_keys(a, s, rows.end - 1);
-    return {{first.begin - origin, last.end - origin}, {last.begin - origin, first.end - origin}};
-  }
-};
-
-// What a block works on. It lies in shared memory: the main loop needs it at the edges of the mask only, and has no
-// registers for it.
-template <int kWarps>
-struct FwdBlock {
-  TileCoord at;
-  Sequence s;
-  Range rows;
-  Range keys;  // that some row sees
-  WarpKeys seen[kWarps];
-};
 
 template <class T, int kRow>
 __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligned) {
@@ -71,8 +48,8 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
   T* sQ = reinterpret_cast<T*>(shared);
   T* sK = sQ + kTile.q_elements();
   T* sV = sK + kTile.k_elements();
-  const int warp = threadIdx.x / kWarp;
-  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
   unsigned char* own = reinterpret_cast<unsigned char*>(sV + kTile.k_elements()) + warp * kTile.warp_bytes();
   T* sP = reinterpret_cast<T*>(own);
   float* scratch = reinterpret_cast<float*>(own);  // in turn with p

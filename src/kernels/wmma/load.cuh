@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/common/warp_reduce.cuh"
+#include "kernels/common/warp.h"
 #include "kernels/wmma/tiles.h"
 
 namespace cuflash::wmma {

@@ -7,9 +7,10 @@
 #include <array>
 #include <cstddef>
 
+#include "kernels/common/warp.h"
+
 namespace cuflash::wmma {
 
-inline constexpr int kWarp = 32;
 inline constexpr int kSide = 16;    // rows and columns of a fragment
 inline constexpr int kPadding = 8;  // 16-bit elements behind a row: neighbouring rows are 16 bytes apart in the banks
 
@@ -30,7 +31,7 @@ struct FwdTile {
 
   constexpr int warp_rows() const { return kSide * row_fragments; }
   constexpr int warps() const { return block_m / warp_rows(); }
-  constexpr int threads() const { return warps() * kWarp; }
+  constexpr int threads() const { return warps() * kWarpSize; }
   constexpr int pitch() const { return head_dim + kPadding; }
   constexpr int pitch_p() const { return step_n + kPadding; }
   constexpr int q_elements() const { return block_m * pitch(); }
@@ -54,7 +55,7 @@ struct BwdTile {
   int warps;
   int min_blocks;  // per SM
 
-  constexpr int threads() const { return warps * kWarp; }
+  constexpr int threads() const { return warps * kWarpSize; }
   constexpr int pitch() const { return head_dim + kPadding; }
   constexpr int pitch_w() const { return block_step + kPadding; }  // of p and ds, [own][step]
   constexpr int own_elements() const { return block_own * pitch(); }
