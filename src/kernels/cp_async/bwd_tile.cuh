@@ -45,7 +45,7 @@ struct BwdState {
   int64_t tile;  // the next one
   bool exists;   // this one
   alignas(8) StepStatistics<kBlockM> statistics[2];
-  bool unusual[2];     // whether a row's lse wants a closer look
+  bool unusual[4];     // of the steps: whether a row's lse wants a closer look
   int marks[kBlockN];  // keys whose gradients are not finite
 };
 
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
       }
     }
     for (int i = threadIdx.x; i < kBlockN; i += kThreads) state.marks[i] = 0;
-    if (threadIdx.x < 2) state.unusual[threadIdx.x] = false;
+    if (threadIdx.x < 2) state.unusual[threadIdx.x] = false;  // of the first two steps
     __syncthreads();
     if (!state.exists) return;
     const BwdBlock& block = state.block;
@@ -232,8 +232,11 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
           add_dq(state.steps[(i - 1) % 4], ds_tiles + (i - 1) % 2 * WeightTile::kBytes);
       }
       const float statistic = load_statistic<kBlockM>(args, delta, next);
-      if (threadIdx.x == 0) state.steps[(i + 2) % 4].set_after(next, args, block, kBlockN, kBlockM);
-      const bool edge = step.edge || state.unusual[i % 2];
+      if (threadIdx.x == 0) {
+        state.steps[(i + 2) % 4].set_after(next, args, block, kBlockN, kBlockM);
+        state.unusual[(i + 2) % 4] = false;
+      }
+      const bool edge = step.edge || state.unusual[i % 4];
       const LaneAddress<WeightTile> weight_at = {WeightTile::offset(warp_key + lane / 4, warp_query) + lane % 4 * 4u};
 
       // Over the queries of the warp: weights, and if it is alone, gradients.
@@ -347,7 +350,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
         }
       }
 
-      if (store_statistic(state.statistics[(i + 1) % 2], statistic)) state.unusual[(i + 1) % 2] = true;
+      if (store_statistic(state.statistics[(i + 1) % 2], statistic)) state.unusual[(i + 1) % 4] = true;
       if constexpr (kStages == 2) {
         if (!dq_first && i > 0 && dq_sums != nullptr)
           add_dq(state.steps[(i - 1) % 4], ds_tiles + (i - 1) % 2 * WeightTile::kBytes);
