@@ -25,6 +25,7 @@
 // dk and dv rows that come out as NaN or infinite under a mask are computed again by the definition (exact_rows.cuh).
 #pragma once
 
+#include "kernels/common/bwd_workspace.h"
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/tile_coord.h"
 #include "kernels/common/warp.h"
@@ -157,8 +158,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
       // Neighbouring lanes exchange pairs: each adds four neighbours, the even lane of one block, the odd lane of the next.
       const bool odd = lane % 2;
       const int column = dim + lane % 4 * 2 + (odd ? 6 : 0);
-      float* to = dq_sums + (step.row_offset + row) * kHeadDim + column;
-      const auto add_all = [&](auto&& exists) {
+      const auto add_all = [&](int pitch, auto&& exists) {
+        float* to = dq_sums + (step.row_offset + row) * pitch + column;
 #pragma unroll
         for (int i = 0; i < 2 * kDqMTiles; ++i) {
 #pragma unroll
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
             const float y = __shfl_xor_sync(kFullWarp, odd ? left[1] : right[1], 1);
             if (exists(8 * i, offset)) {
               add_quad(
-                  to + 8 * i * kHeadDim + offset,
+                  to + 8 * i * pitch + offset,
                   odd ? x : left[0],
                   odd ? y : left[1],
                   odd ? right[0] : x,
@@ -181,9 +182,9 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
         }
       };
       if (step.left >= kBlockM && a.head_dim == kHeadDim) {
-        add_all([](int, int) { return true; });
+        add_all(kHeadDim, [](int, int) { return true; });
       } else {
-        add_all([&](int r, int c) { return row + r < step.left && column + c < a.head_dim; });
+        add_all(dq_pitch(a.head_dim), [&](int r, int c) { return row + r < step.left && column + c < a.head_dim; });
       }
     };
 

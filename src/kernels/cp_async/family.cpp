@@ -8,14 +8,6 @@
 #include "kernels/cp_async/tiles.h"
 
 namespace cuflash::cp_async {
-
-BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, int32_t capacity, WorkspaceCarver& carver) {
-  const int64_t rows = lse_size(args.attention);
-  BwdWorkspace workspace = {carver.take<float>(rows), nullptr};
-  if (!args.deterministic) workspace.dq_sums = carver.take<float>(rows * capacity);
-  return workspace;
-}
-
 namespace {
 
 static_assert(kFwdTiles.back().head_dim == kMaxHeadDim && kBwdTiles.back().head_dim == kMaxHeadDim);
@@ -40,7 +32,7 @@ Plan plan_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   const BwdTile* tile = tile_on<kBwdTiles>(a, device);
   WorkspaceCarver carver;
-  BwdWorkspace::carve(problem.args, tile->head_dim, carver);
+  BwdWorkspace::carve(problem.args, carver);
   return plan_backward_blocks<kBwdTiles>(a, tile, tile->block_n, tile->block_m, carver.bytes());
 }
 

@@ -8,14 +8,6 @@
 #include "kernels/wmma/tiles.h"
 
 namespace cuflash::wmma {
-
-BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, WorkspaceCarver& carver) {
-  const int64_t rows = lse_size(args.attention);
-  BwdWorkspace workspace = {carver.take<float>(rows), nullptr};
-  if (!args.deterministic) workspace.dq_sums = carver.take<float>(rows * dq_pitch(args.attention.head_dim));
-  return workspace;
-}
-
 namespace {
 
 static_assert(kFwdTiles.back().head_dim == kMaxHeadDim && kBwdTiles.back().head_dim == kMaxHeadDim);
