@@ -86,14 +86,28 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
     const Range steps =
         kOwnsKeys ? visible_rows_of_keys(a, s, own.begin, own.end) : visible_keys_of_rows(a, s, own.begin, own.end);
 
-    const auto fetch = [&](auto& copy, bool keys, bool first, int32_t row, int count, int32_t head) {
+    StepCursor step = {kOwnsKeys ? at.head * group_size(a) : at.head, steps.end - steps.begin, steps.begin};
+    const int32_t end_head = steps.empty() ? step.head : step.head + (kOwnsKeys ? group_size(a) : 1);
+    const auto source = [&]<class Copy>(bool keys, bool first, int32_t row, int count, int32_t head) {
       const ConstTensor& tensor = keys ? (first ? args.k : args.v) : (first ? args.q : args.dout);
       const T* rows = row_pointer<T>(tensor, keys ? s.k : s.q, row, head);
-      copy.fetch(rows, tensor.row_stride, count, first ? a.head_dim : a.head_dim_v, aligned);
+      return Copy::source(rows, tensor.row_stride, count, first ? a.head_dim : a.head_dim_v);
     };
-    TileCopy<T, kThreads, kStep, kTile.head_dim, kPitch> step_copy;
+    const auto copy_own = [&](T* to, bool first) {
+      using Copy = TileCopy<T, kThreads, kOwn, kTile.head_dim, kPitch>;
+      Copy copy;
+      const auto from = source.template operator()<Copy>(kOwnsKeys, first, own.begin, own_count, at.head);
+      copy.fetch(from, aligned);
+      copy.place(to, from, aligned);
+    };
+    using StepCopy = TileCopy<T, kThreads, kStep, kTile.head_dim, kPitch>;
+    StepCopy step_copy;
+    typename StepCopy::Source step_source{};
     const auto fetch_step = [&](const StepCursor& step, bool first) {
-      fetch(step_copy, !kOwnsKeys, first, step.begin, step.left, kOwnsKeys ? step.head : key_head(a, at.head));
+      const int32_t head = kOwnsKeys ? step.head : key_head(a, at.head);
+      const int count = step.head == end_head ? 0 : step.left;
+      step_source = source.template operator()<StepCopy>(!kOwnsKeys, first, step.begin, count, head);
+      step_copy.fetch(step_source, aligned);
     };
 
     Sums first_sums[kGradients.rows][kGradients.cols];   // dk or dq
@@ -101,16 +115,11 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
     clear(first_sums);
     clear(second_sums);
 
-    StepCursor step = {kOwnsKeys ? at.head * group_size(a) : at.head, steps.end - steps.begin, steps.begin};
-    const int32_t end_head = steps.empty() ? step.head : step.head + (kOwnsKeys ? group_size(a) : 1);
     __syncthreads();  // the previous tile's results have left
     bool saw_nothing = false;
     if (step.head != end_head) {
-      TileCopy<T, kThreads, kOwn, kTile.head_dim, kPitch> own_copy;
-      fetch(own_copy, kOwnsKeys, true, own.begin, own_count, at.head);
-      own_copy.place(own_first);
-      fetch(own_copy, kOwnsKeys, false, own.begin, own_count, at.head);
-      own_copy.place(own_second);
+      copy_own(own_first, true);
+      copy_own(own_second, false);
       if constexpr (!kOwnsKeys) {
         const int64_t offset = lse_offset(a, s.q, own.begin, at.head);
         saw_nothing = load_statistics<kThreads, kOwn>(statistics, args.lse, delta, offset, own_count);
@@ -118,13 +127,13 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
       fetch_step(step, true);
     }
     while (step.head != end_head) {
-      step_copy.place(step_first);
+      step_copy.place(step_first, step_source, aligned);
       fetch_step(step, false);
       if constexpr (kOwnsKeys) {
         const int64_t offset = lse_offset(a, s.q, step.begin, step.head);
         saw_nothing = load_statistics<kThreads, kStep>(statistics, args.lse, delta, offset, step.left);
       }
-      step_copy.place(step_second);
+      step_copy.place(step_second, step_source, aligned);
       saw_nothing = __syncthreads_or(saw_nothing);
 
       if (warp < kWeights.warps) {
@@ -226,7 +235,7 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
         }
       }
       step = step.next(steps, kStep);
-      if (step.head != end_head) fetch_step(step, true);
+      fetch_step(step, true);
       __syncthreads();
     }
 

@@ -88,20 +88,22 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
 
     using KeyCopy = TileCopy<T, kThreads, kTile.block_n, kTile.head_dim, kPitch>;
     KeyCopy k_copy, v_copy;
-    const T* k = row_pointer<T>(args.k, s.k, keys.begin, head_k);
+    const T* k = row_pointer<T>(args.k, s.k, keys.begin, head_k);  // of the next tile
     const T* v = row_pointer<T>(args.v, s.k, keys.begin, head_k);
+    const auto k_source = [&](int32_t left) { return KeyCopy::source(k, args.k.row_stride, left, a.head_dim); };
+    const auto v_source = [&](int32_t left) { return KeyCopy::source(v, args.v.row_stride, left, a.head_dim_v); };
     const auto fetch = [&](int32_t left) {
-      k_copy.fetch(k, args.k.row_stride, left, a.head_dim, aligned);
-      v_copy.fetch(v, args.v.row_stride, left, a.head_dim_v, aligned);
-      k += kTile.block_n * args.k.row_stride;
-      v += kTile.block_n * args.v.row_stride;
+      k_copy.fetch(k_source(left), aligned);
+      v_copy.fetch(v_source(left), aligned);
     };
     const int32_t key_count = max(keys.end - keys.begin, 0);
     if (key_count > 0) {
-      TileCopy<T, kThreads, kTile.block_m, kTile.head_dim, kPitch> q_copy;
+      using QCopy = TileCopy<T, kThreads, kTile.block_m, kTile.head_dim, kPitch>;
+      QCopy q_copy;
       const T* q = row_pointer<T>(args.q, s.q, rows.begin, at.head);
-      q_copy.fetch(q, args.q.row_stride, rows.end - rows.begin, a.head_dim, aligned);
-      q_copy.place(sQ);
+      const auto q_source = QCopy::source(q, args.q.row_stride, rows.end - rows.begin, a.head_dim);
+      q_copy.fetch(q_source, aligned);
+      q_copy.place(sQ, q_source, aligned);
       fetch(key_count);
     } else {
       __syncthreads();  // no other barrier precedes the reads of `block`
@@ -111,16 +113,19 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
     Sums o[kRows][kDims];
     clear(o);
 #pragma unroll 1
-    for (int32_t left = key_count; left > 0; left -= kTile.block_n) {
-      k_copy.place(sK);
-      v_copy.place(sV);
+    for (int32_t begin = 0; begin < key_count; begin += kTile.block_n) {
+      k_copy.place(sK, k_source(key_count - begin), aligned);
+      v_copy.place(sV, v_source(key_count - begin), aligned);
+      k += kTile.block_n * args.k.row_stride;
+      v += kTile.block_n * args.v.row_stride;
       __syncthreads();
 
 #pragma unroll 1
       for (int step = 0; step < kTile.block_n; step += kStep) {
-        const int32_t first = key_count - left + step;
+        const int32_t first = begin + step;
         const WarpKeys seen = block.seen[warp];
         if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
+        const bool edge = first < seen.all.begin || first + kStep > seen.all.end;
 
         const ElementMap places = map.anew();
         Sums p[kRows][kKeys];
@@ -134,7 +139,7 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
             return score_of(a, product, slope, block.s, first_row + row, first_key + col).value;
           });
         }
-        if (first < seen.all.begin || first + kStep > seen.all.end) {
+        if (edge) {
           const TileMask mask = key_mask(a, block.s, own_rows(block.rows).begin, block.keys.begin + first);
           for_each_element(p, places, [&](float& score, int row, int col) {
             if (!mask.sees(row, col)) score = kNegativeInfinity<float>;
@@ -147,7 +152,7 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
         add_product<kStep>(o, along_rows<kPitchP>(sP), down_columns<kPitch>(sV + step * kPitch));
         __syncwarp();
       }
-      if (left > kTile.block_n) fetch(left - kTile.block_n);
+      fetch(key_count - begin - kTile.block_n);
       __syncthreads();
     }
 
