@@ -54,10 +54,10 @@ FAULTS = [
     },
     {
         "name": "last_element_stale",
-        "what": "The last element of each row of o is not written.",
+        "what": "The last element of each row of o that is shorter than the capacity is not written.",
         "file": "src/kernels/cp_async/store.cuh",
-        "old": "if (exists && used >= 4) {",
-        "new": "if (exists && used > 4) {",
+        "old": "  if (used >= 4) {",
+        "new": "  if (used > 4) {",
         "units": FORWARD,
     },
     # ---- Forward

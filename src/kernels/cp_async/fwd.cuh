@@ -154,18 +154,18 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
     };
 
     __syncthreads();  // the previous block's last step is done
+    using QStream = TileStream<T, kThreads, kTile.block_m, kHeadDim>;
+    QStream(row_pointer<T>(args.q, s.q, rows.begin, at.head), args.q.row_stride)
+        .copy(q_tile, args.q.row_stride, rows.end - rows.begin, a.head_dim);
+#pragma unroll
+    for (int stage = 0; stage < kStages - 1; ++stage) copy_stage(stage * kTile.block_n);
     if (threadIdx.x == 0) {
       block.at = at;
       block.s = s;
       block.rows = rows;
       block.keys = keys;
     }
-    if (lane == 0) block.seen[threadIdx.x / kWarpSize] = WarpKeys::of(a, s, own_rows(rows), keys.begin);
-    using QStream = TileStream<T, kThreads, kTile.block_m, kHeadDim>;
-    QStream(row_pointer<T>(args.q, s.q, rows.begin, at.head), args.q.row_stride)
-        .copy(q_tile, args.q.row_stride, rows.end - rows.begin, a.head_dim);
-#pragma unroll
-    for (int stage = 0; stage < kStages - 1; ++stage) copy_stage(stage * kTile.block_n);
+    if (lane == 0) block.seen[warp] = WarpKeys::of(a, s, own_rows(rows), keys.begin);
 
     RowStates<kMTiles> state;
     float factor = is_plain(a) ? a.scale * kLog2e : 1.0f;  // from what is in p to scores in base 2
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
 #pragma unroll 1
       for (int step = 0; step < kTile.block_n; step += kStep) {
         const int32_t first = n + step;
-        const WarpKeys seen = block.seen[threadIdx.x / kWarpSize];
+        const WarpKeys seen = block.seen[warp];
         if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
         float p[kMTiles][kKeys / 8][4];
         multiply_scores<T, KTile>(p, q, along_first<KTile>(stage, step + member * kKeys));
@@ -281,36 +281,35 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       board.add(parity, warp ^ 1, lane, state.sum);
       parity ^= 1;
     }
-    const bool check = masks_pairs(a);
-    const Range own = own_rows(block.rows);
-    unsigned redo[2 * kMTiles];
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
-      const int32_t row = own.begin + lane / 4 + 8 * i;
       const float inverse = state.inverse_sum(i);
-      float row_total = 0.0f;  // not finite if an element is not
 #pragma unroll
       for (int d = 0; d < kColumns / 8; ++d) {
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& x = o[i / 2][d][i % 2 * 2 + e];
-          x *= inverse;
-          row_total += x;
-        }
-      }
-      redo[i] = 0;
-      if (check) {
-        const bool finite = row_total - row_total == 0.0f;
-        redo[i] = __ballot_sync(kFullWarp, !finite && inverse == inverse && row < own.end);
-      }
-      if (args.lse != nullptr && member == 0 && lane % 4 == 0 && row < own.end) {
-        args.lse[lse_offset(a, block.s.q, row, block.at.head)] = state.lse(i, factor);
+        for (int e = 0; e < 2; ++e) o[i / 2][d][i % 2 * 2 + e] *= inverse;
       }
     }
-    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, member * kColumns, o);
-    unsigned marked = 0;  // rows of the warp
+    const Range own = own_rows(block.rows);
+    const bool check = masks_pairs(a);
+    unsigned marked = 0;  // rows of the warp that are not finite and may not have to be so
+    if (check) {
 #pragma unroll
-    for (int i = 0; i < 2 * kMTiles; ++i) marked |= rows_of_lanes(redo[i]) << (8 * i);
+      for (int i = 0; i < 2 * kMTiles; ++i) {
+        float total = 0.0f;  // not finite if an element is not
+#pragma unroll
+        for (int d = 0; d < kColumns / 8; ++d) total += o[i / 2][d][i % 2 * 2] + o[i / 2][d][i % 2 * 2 + 1];
+        const bool exists = own.begin + lane / 4 + 8 * i < own.end;
+        const bool suspect = !(total - total == 0.0f) && state.sum[i] == state.sum[i] && exists;
+        marked |= rows_of_lanes(__ballot_sync(kFullWarp, suspect)) << (8 * i);
+      }
+    }
+    // Lane q of a quad stores the lse of row q of the four that the quad has.
+    const int32_t lse_row = own.begin + lane / 4 + lane % 4 * 8;
+    if (args.lse != nullptr && member == 0 && lane % 4 < 2 * kMTiles && lse_row < own.end) {
+      args.lse[lse_offset(a, block.s.q, lse_row, block.at.head)] = state.lse(lane % 4, factor);
+    }
+    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, member * kColumns, o);
     if constexpr (kAlone) {
       __syncwarp();  // rows are written twice, by different lanes
     } else if (check) {

@@ -26,7 +26,7 @@ template <int kRow>
 struct FwdPosition {
   static constexpr FwdTile kTile = kFwdTiles[kRow];
   static constexpr int kRowGroups = kWarpSize / kTile.lanes;  // per warp
-  int row_quad;                                           // of the first four rows
+  int row_quad;                                               // of the first four rows
   int lane;
 
   CUFLASH_HD explicit FwdPosition(int thread) {
