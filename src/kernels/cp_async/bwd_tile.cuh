@@ -114,7 +114,6 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
         const Range own = block_rows(at.block, kBlockN, s.k.length);
         state.block = {at, s, own, visible_rows_of_keys(a, s, own.begin, own.end)};
         state.steps[0].set(args, state.block, at.head * group_size(a), kBlockN, kBlockM);
-        state.steps[1].set_after(state.steps[0], args, state.block, kBlockN, kBlockM);
       }
     }
     for (int i = threadIdx.x; i < kBlockN; i += kThreads) state.marks[i] = 0;
@@ -200,6 +199,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
       copy(v_tile, v, args.v.row_stride, block.own_count(), a.head_dim_v);
       commit_copies();
       copy_step(state.steps[0], stages);
+      if (threadIdx.x == 0) state.steps[1].set_after(state.steps[0], args, block, kBlockN, kBlockM);
       if (store_statistic(state.statistics[0], load_statistic<kBlockM>(args, delta, state.steps[0])))
         state.unusual[0] = true;
       if constexpr (kKeepsKv) {

@@ -94,7 +94,7 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
     const auto v_source = [&](int32_t left) { return KeyCopy::source(v, args.v.row_stride, left, a.head_dim_v); };
     const auto fetch = [&](int32_t left) {
       k_copy.fetch(k_source(left), aligned);
-      v_copy.fetch(v_source(left), aligned);
+      if (kTile.v_with_k) v_copy.fetch(v_source(left), aligned);
     };
     const int32_t key_count = max(keys.end - keys.begin, 0);
     if (key_count > 0) {
@@ -115,6 +115,10 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
 #pragma unroll 1
     for (int32_t begin = 0; begin < key_count; begin += kTile.block_n) {
       k_copy.place(sK, k_source(key_count - begin), aligned);
+      if constexpr (!kTile.v_with_k) {
+        v_copy.fetch(v_source(key_count - begin), aligned);
+        __syncwarp();  // all of it is on its way before the first part is waited for
+      }
       v_copy.place(sV, v_source(key_count - begin), aligned);
       k += kTile.block_n * args.k.row_stride;
       v += kTile.block_n * args.v.row_stride;

@@ -27,6 +27,7 @@ struct FwdTile {
   int block_n;
   int step_n;
   int row_fragments;
+  bool v_with_k;   // v waits in registers beside k, else it is read when k has left them
   int min_blocks;  // per SM, for the register allocator
 
   constexpr int warp_rows() const { return kSide * row_fragments; }
@@ -70,13 +71,13 @@ struct BwdTile {
 
 // clang-format off
 inline constexpr std::array kFwdTiles = {
-    FwdTile{.head_dim = 32,  .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 2, .min_blocks = 3},  //  30 KB
-    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 2, .min_blocks = 2},  //  46 KB
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 1, .min_blocks = 2},  //  78 KB
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32, .step_n = 32, .row_fragments = 1, .min_blocks = 1},  //  61 KB
-    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 1, .min_blocks = 1},  // 142 KB
-    FwdTile{.head_dim = 256, .block_m = 64,  .block_n = 32, .step_n = 32, .row_fragments = 1, .min_blocks = 1},  //  71 KB
-    FwdTile{.head_dim = 256, .block_m = 64,  .block_n = 16, .step_n = 16, .row_fragments = 1, .min_blocks = 1},  //  54 KB
+    FwdTile{.head_dim = 32,  .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 2, .v_with_k = true,  .min_blocks = 3},  //  30 KB
+    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 2, .v_with_k = true,  .min_blocks = 2},  //  46 KB
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 1, .v_with_k = false, .min_blocks = 2},  //  78 KB
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32, .step_n = 32, .row_fragments = 1, .v_with_k = true,  .min_blocks = 1},  //  61 KB
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 1, .v_with_k = true,  .min_blocks = 1},  // 142 KB
+    FwdTile{.head_dim = 256, .block_m = 64,  .block_n = 32, .step_n = 32, .row_fragments = 1, .v_with_k = true,  .min_blocks = 1},  //  71 KB
+    FwdTile{.head_dim = 256, .block_m = 64,  .block_n = 16, .step_n = 16, .row_fragments = 1, .v_with_k = true,  .min_blocks = 1},  //  54 KB
 };
 inline constexpr std::array kBwdTiles = {
     BwdTile{.head_dim = 32,  .block_own = 64, .block_step = 64, .warps = 4, .min_blocks = 2},  //  43.5 KB
