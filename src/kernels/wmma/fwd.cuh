@@ -113,20 +113,21 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
     Sums o[kRows][kDims];
     clear(o);
 #pragma unroll 1
-    for (int32_t begin = 0; begin < key_count; begin += kTile.block_n) {
-      k_copy.place(sK, k_source(key_count - begin), aligned);
+    for (uint32_t begin = 0; begin < static_cast<uint32_t>(key_count); begin += kTile.block_n) {  // may pass 2^31
+      const int32_t left = key_count - static_cast<int32_t>(begin);
+      k_copy.place(sK, k_source(left), aligned);
       if constexpr (!kTile.v_with_k) {
-        v_copy.fetch(v_source(key_count - begin), aligned);
+        v_copy.fetch(v_source(left), aligned);
         __syncwarp();  // all of it is on its way before the first part is waited for
       }
-      v_copy.place(sV, v_source(key_count - begin), aligned);
+      v_copy.place(sV, v_source(left), aligned);
       k += kTile.block_n * args.k.row_stride;
       v += kTile.block_n * args.v.row_stride;
       __syncthreads();
 
 #pragma unroll 1
       for (int step = 0; step < kTile.block_n; step += kStep) {
-        const int32_t first = begin + step;
+        const int32_t first = static_cast<int32_t>(begin) + step;
         const WarpKeys seen = block.seen[warp];
         if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
         const bool edge = first < seen.all.begin || first + kStep > seen.all.end;
@@ -156,7 +157,7 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
         add_product<kStep>(o, along_rows<kPitchP>(sP), down_columns<kPitch>(sV + step * kPitch));
         __syncwarp();
       }
-      fetch(key_count - begin - kTile.block_n);
+      fetch(left - kTile.block_n);
       __syncthreads();
     }
 
