@@ -205,7 +205,8 @@ std::string dispatch_page() {
          "answer for a call. A kernel may refuse a call that the tables below allow: where its tiles do not fit into "
          "the\n"
          "shared memory of the GPU, bf16 where the GPU's tensor cores lack it (`wmma` on GPUs before 8.0), and an odd\n"
-         "`head_dim` or `head_dim_v` (`cp_async`). The choice for every GPU, dtype, feature and `head_dim` is frozen in\n"
+         "`head_dim` or `head_dim_v` (`cp_async`). The choice for every GPU, dtype, feature and `head_dim` is frozen "
+         "in\n"
          "[tests/golden/dispatch.txt](../tests/golden/dispatch.txt).\n\n";
   out << "## Forward\n\n";
   print_order(out, &Kernel::forward, kAllFeatures & ~kBackwardOnly);
