@@ -29,36 +29,43 @@ REPO = pathlib.Path(__file__).resolve().parent.parent
 RECORDS = REPO / "docs" / "verification" / "mutations"
 SCHEMA = 1
 TIMEOUT = 60  # seconds for one test program: one that takes longer hangs
+EMULATED_TIMEOUT = 400  # for which a program that passes may be too long: it does not count as one that hangs
+EMULATED_LAST = "test_gpu_known_faults"  # tens of thousands of heads
 NOT_RUN = "could not be run"
+UNFINISHED = "unfinished"  # on the emulated device, which ends by itself what cannot go on
 SANITIZER_FOUND = 97  # exit status
 
 
 # ---- Running ---------------------------------------------------------------------------------------------------------
 
 
-def run_test(ready, folder, test):
-    """(verdict, test, end of the output). The verdict is passed, failed, crashed, hung or NOT_RUN."""
+def run_test(ready, folder, test, emulated_seed=None):
+    """(verdict, test, end of the output). The verdict is passed, failed, crashed, hung, UNFINISHED or NOT_RUN. The
+    emulated device checks memory and timing itself: in place of a tool, another seed draws other schedules."""
     program, pattern, level, *tool = test
+    if emulated_seed is not None:
+        tool = []
     mutated = folder / program
     command = [mutated if mutated.is_file() else ready / "programs" / program, f"--gtest_filter={pattern}"]
     if tool:
         command = [sanitizer(), "--tool", *tool, "--error-exitcode", str(SANITIZER_FOUND), *command]
-    library = folder if (folder / mutation_build.LIBRARY).is_file() else ready / mutation_build.NO_FAULT
-    paths = [str(library), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    # The library without a fault serves programs that have the fault themselves.
+    paths = [str(folder), str(ready / mutation_build.NO_FAULT), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = gpu_evidence.clean_environment(
-        LD_LIBRARY_PATH=":".join(paths), CUFLASH_TEST_LEVEL=str(level), GTEST_FAIL_FAST="1"
-    )
+        LD_LIBRARY_PATH=":".join(paths), CUFLASH_TEST_LEVEL=str(level), GTEST_FAIL_FAST="1",
+        CUFLASH_EMULATOR_SEED=str(emulated_seed or 0),
+    )  # fmt: skip
     process = subprocess.Popen(
         [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
         env=environment, start_new_session=True,
     )  # fmt: skip
     try:
-        output, _ = process.communicate(timeout=TIMEOUT)
+        output, _ = process.communicate(timeout=TIMEOUT if emulated_seed is None else EMULATED_TIMEOUT)
         verdict = verdict_of(process.returncode, output)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
-        verdict = "hung" if "[ RUN      ]" in output else NOT_RUN
+        verdict = UNFINISHED if emulated_seed is not None else "hung" if "[ RUN      ]" in output else NOT_RUN
     return verdict, " under ".join([test_name(program, output, verdict), *tool]), output
 
 
@@ -90,12 +97,13 @@ def test_name(program, output, verdict):
     return " ".join([program, *name])
 
 
-def run_mutant(ready, fault):
+def run_mutant(ready, fault, emulated):
     start = time.monotonic()
     entry = {"file": fault.file, "what": fault.what, "verdict": "survived", "by": None}
-    for test in fault.tests * fault.runs:
-        verdict, name, output = run_test(ready, ready / fault.room / fault.name, test)
-        if verdict == "passed":
+    tests = sorted(fault.tests, key=lambda test: emulated and test[0] == EMULATED_LAST)
+    for number, test in enumerate(tests * fault.runs):
+        verdict, name, output = run_test(ready, ready / fault.room / fault.name, test, number if emulated else None)
+        if verdict in ("passed", UNFINISHED):
             continue
         entry.update(verdict=verdict, by=name, test=list(test))
         if verdict == NOT_RUN:
@@ -106,10 +114,11 @@ def run_mutant(ready, fault):
     return fault.id, entry
 
 
-def run_without_fault(ready, tests, jobs):
+def run_without_fault(ready, tests, jobs, emulated):
     """Tests that noticed a fault must pass without one. Returns the names of those that do not."""
     with ThreadPoolExecutor(jobs) as pool:
-        verdicts = list(pool.map(lambda test: run_test(ready, ready / mutation_build.NO_FAULT, test), tests))
+        seed = 0 if emulated else None
+        verdicts = list(pool.map(lambda test: run_test(ready, ready / mutation_build.NO_FAULT, test, seed), tests))
     wrong = [(test, verdict, output) for test, (verdict, _, output) in zip(tests, verdicts) if verdict != "passed"]
     for test, verdict, output in wrong:
         print(f"    without a fault: {' '.join(map(str, test))}: {verdict}\n{output[-2000:]}")
@@ -137,26 +146,28 @@ def run(options):
     missing = [fault.id for fault in faults if fault.id not in built["mutants"]]
     if missing:
         sys.exit(f"error: not built: {', '.join(missing)}")
-    on_gpu = any(fault.needs_gpu for fault in faults)
+    emulated = built["emulated"]
+    on_gpu = any(fault.needs_gpu for fault in faults) and not emulated
     if on_gpu and not shutil.which("nvidia-smi"):
         sys.exit("error: nvidia-smi not found: the tests of these rooms need an NVIDIA GPU and its driver")
     gpu = gpu_evidence.query_gpu() if on_gpu else None
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        mutants = dict(pool.map(lambda fault: run_mutant(ready, fault), faults))
+        mutants = dict(pool.map(lambda fault: run_mutant(ready, fault, emulated), faults))
     noticed = sorted({tuple(entry["test"]) for entry in mutants.values() if "test" in entry})
     ids = [fault.id for fault in faults]
     problems = problems_of(mutants, ids, ids)
-    problems += run_without_fault(ready, noticed, options.jobs)
+    problems += run_without_fault(ready, noticed, options.jobs, emulated)
 
     record = {
-        "schema": SCHEMA, "pass": not problems, "problems": problems, "gpu": gpu, "rooms": options.room,
+        "schema": SCHEMA, "pass": not problems, "problems": problems, "gpu": gpu, "emulated": emulated, "rooms": options.room,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": gpu_evidence.commit(), "digest": built["digest"], "seconds": round(time.monotonic() - start, 1),
         "mutants": mutants, "files": hashes,
     }  # fmt: skip
     if options.out:
-        path = options.out / f"{gpu_evidence.slug(gpu['name']) if gpu else 'host'}.json"
+        name = gpu_evidence.slug(gpu["name"]) if gpu else "emulated_device" if emulated else "host"
+        path = options.out / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, indent=1) + "\n")
         print(f"    {path}")

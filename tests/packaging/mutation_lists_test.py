@@ -127,6 +127,52 @@ class VerdictTest(unittest.TestCase):
                 self.assertEqual(mutation_check.problems_of(mutants, wanted, known), problems)
 
 
+class RunTest(unittest.TestCase):
+    """How a program is called: on a GPU under the tool that the test names, on the emulated device with a seed."""
+
+    PROGRAM = """#!/bin/sh
+echo "[ RUN      ] A.B"
+echo "seed $CUFLASH_EMULATOR_SEED level $CUFLASH_TEST_LEVEL under ${TOOL:-nothing}, libraries of $LD_LIBRARY_PATH"
+[ "$CUFLASH_EMULATOR_SEED" != 3 ] || { echo "[  FAILED  ] A.B (1 ms)"; exit 1; }
+"""
+    SANITIZER = """#!/bin/sh
+while [ "${1#/}" = "$1" ]; do shift; done
+TOOL=racecheck exec "$@"
+"""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="cuflash-run-")
+        self.addCleanup(holder.cleanup)
+        self.ready = pathlib.Path(holder.name)
+        (self.ready / "programs").mkdir()
+        self.write("programs/test_gpu_x", self.PROGRAM)
+        os.environ["CUFLASH_COMPUTE_SANITIZER"] = str(self.write("sanitizer", self.SANITIZER))
+        self.addCleanup(os.environ.pop, "CUFLASH_COMPUTE_SANITIZER")
+
+    def write(self, name, text):
+        path = self.ready / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def run_test(self, *arguments):
+        return mutation_check.run_test(self.ready, self.ready / "room/fault", *arguments)
+
+    def test_on_a_gpu(self):
+        verdict, name, output = self.run_test(("test_gpu_x", "*", 1, "racecheck"))
+        self.assertEqual((verdict, name), ("passed", "test_gpu_x A.B under racecheck"))
+        self.assertIn("level 1 under racecheck, libraries of " + str(self.ready / "room/fault"), output)
+
+    def test_on_the_emulated_device(self):
+        verdict, name, output = self.run_test(("test_gpu_x", "*", 0, "racecheck"), 2)
+        self.assertEqual((verdict, name), ("passed", "test_gpu_x A.B"))
+        self.assertIn("seed 2 level 0 under nothing", output)
+
+    def test_a_failure_on_the_emulated_device(self):
+        verdict, name, _ = self.run_test(("test_gpu_x", "*", 0), 3)
+        self.assertEqual((verdict, name), ("failed", "test_gpu_x A.B"))
+
+
 class RecordTest(unittest.TestCase):
     """A record counts for the sources that it names, and only if all faults of the lists were caught."""
 
