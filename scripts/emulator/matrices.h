@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What the emulated instructions on matrices share: elements as their bits, and the conversions of the softmax.
+// What the emulated instructions share: elements of matrices as their bits, and sums of four neighbours.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "device.h"
 
@@ -29,13 +27,6 @@ uint16_t bits_of(T x) {
   uint16_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
   return bits;
-}
-
-// ex2.approx without and with .ftz; the instructions are exact to 2 units in the last place.
-inline float exp2_approx(float x) { return std::exp2(x); }
-inline float exp2_to_zero(float x) {
-  const float y = std::exp2(x);
-  return y < std::numeric_limits<float>::min() ? 0.0f : y;
 }
 
 // red.global.add.v4.f32

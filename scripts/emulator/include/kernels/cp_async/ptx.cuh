@@ -7,13 +7,11 @@
 namespace cuflash::cp_async {
 
 using emulator::add_quad;
-using emulator::exp2_approx;
-using emulator::exp2_to_zero;
 
 inline uint32_t shared_address(const void* pointer) { return emulator::shared_address(pointer); }
 
-inline void copy_16_bytes(uint32_t to, const void* from) {
-  emulator::copy_async(emulator::shared_pointer(to, 16), from, 16, 16);
+inline void copy_16_bytes(uint32_t to, const void* from, int used) {
+  emulator::copy_async(emulator::shared_pointer(to, 16), from, 16, static_cast<unsigned>(used));
 }
 inline void commit_copies() { emulator::commit_copies(); }
 template <int kPending>

@@ -6,9 +6,6 @@
 
 namespace cuflash::register_tiled {
 
-using emulator::exp2_approx;
-using emulator::exp2_to_zero;
-
 inline void copy_16_bytes(float* to, const void* from, int used) { emulator::copy_async(to, from, 16, used); }
 inline void copy_4_bytes(float* to, const void* from, int used) { emulator::copy_async(to, from, 4, used); }
 

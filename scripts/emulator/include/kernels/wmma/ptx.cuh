@@ -8,8 +8,6 @@
 
 namespace cuflash::wmma {
 
-using emulator::exp2_to_zero;
-
 template <class Use, class T, class Layout>
 void load_from_shared(nvcuda::wmma::fragment<Use, 16, 16, 16, T, Layout>& fragment, const T* from, unsigned pitch) {
   nvcuda::wmma::load_matrix_sync(fragment, from, pitch);
