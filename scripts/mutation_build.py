@@ -18,6 +18,7 @@ import source_digest
 TREE = ("CMakeLists.txt", "LICENSE", "README.md", "benchmarks", "cmake", "include", "scripts", "src", "tests")
 LIBRARY = "libcuflash.so.0"
 EMULATED_RUNTIME = "libcudart_emulated.so"
+SOME_KERNELS = "libsome_kernels.so"
 NO_FAULT = "none"
 EMULATED = "emulated"  # instead of a list of architectures: for the device of scripts/emulator
 
@@ -126,7 +127,9 @@ def build(root, faults, build_dir, architectures, jobs):
     (ready / NO_FAULT).mkdir(parents=True)
     execute(["strip", "-o", ready / NO_FAULT / LIBRARY, base.library()])
     if architectures == EMULATED:
-        execute(["strip", "-o", ready / NO_FAULT / EMULATED_RUNTIME, base.folder / EMULATED_RUNTIME])
+        base.build(["some_kernels"])
+        for library in (EMULATED_RUNTIME, SOME_KERNELS):
+            execute(["strip", "-o", ready / NO_FAULT / library, base.folder / library])
     (ready / "programs").mkdir()
     for program in programs:
         execute(["strip", "-o", ready / "programs" / program, base.program(program)])
