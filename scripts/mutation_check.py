@@ -257,7 +257,7 @@ def evidence(_):
         print("".join(f"  {sentence}\n" for sentence in sentences), end="")
         print("".join(f"  {name}: only a GPU can show that it is noticed\n" for name in only_on_gpu(path)), end="")
     if not records:
-        print("no record in docs/verification/mutations: run scripts/mutation_check.sh on a machine with a GPU")
+        print("no record in docs/verification/mutations: run scripts/mutation_check.sh, without a GPU with --emulate")
     return 1 if not records or any(found.values()) else 0
 
 

@@ -128,9 +128,6 @@ inline float atomicAdd(float* to, float value) {
   return before;
 }
 inline unsigned __float_as_uint(float x) { return emulator::bits_as<unsigned>(x); }
-inline float __uint_as_float(unsigned x) { return emulator::bits_as<float>(x); }
-inline int __float_as_int(float x) { return emulator::bits_as<int>(x); }
-inline float __int_as_float(int x) { return emulator::bits_as<float>(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline int __ffs(int x) { return __builtin_ffs(x); }

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "device.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
