@@ -20,6 +20,6 @@ formatter=$(command -v clang-format-14 || command -v clang-format) || die "clang
 
 cd "$repo_dir"
 # examples/minimal.c is laid out by hand: the README shows it.
-find include src tests benchmarks examples -type f \
+find include src tests benchmarks examples scripts -type f \
   \( -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) ! -path examples/minimal.c -print0 |
   xargs -0 "$formatter" "${mode[@]}"

@@ -17,7 +17,15 @@ import source_digest
 # What a configured tree consists of, and what source_digest covers.
 TREE = ("CMakeLists.txt", "LICENSE", "README.md", "benchmarks", "cmake", "include", "scripts", "src", "tests")
 LIBRARY = "libcuflash.so.0"
+EMULATED_RUNTIME = "libcudart_emulated.so"
+SOME_KERNELS = "libsome_kernels.so"
 NO_FAULT = "none"
+EMULATED = "emulated"  # instead of a list of architectures: for the device of scripts/emulator
+
+
+def options_of_a_real_build(architectures):
+    return [f"-DCMAKE_CUDA_ARCHITECTURES={architectures}", "-DCUFLASH_BUILD_TESTS=ON", "-DCUFLASH_BUILD_BENCHMARKS=OFF",
+            "-DCUFLASH_BUILD_EXAMPLES=OFF", "-DCUFLASH_INSTALL=OFF"]  # fmt: skip
 
 
 def execute(command, cwd=None):
@@ -44,10 +52,10 @@ class BaseBuild:
 
     def __init__(self, tree, folder, architectures, jobs):
         self.tree, self.folder, self.jobs = tree, folder, jobs
+        emulated = architectures == EMULATED
         execute([
-            "cmake", "-S", tree, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-            f"-DCMAKE_CUDA_ARCHITECTURES={architectures}", "-DCUFLASH_BUILD_TESTS=ON", "-DCUFLASH_BUILD_BENCHMARKS=OFF",
-            "-DCUFLASH_BUILD_EXAMPLES=OFF", "-DCUFLASH_INSTALL=OFF",
+            "cmake", "-S", tree / "scripts" / "emulator" if emulated else tree, "-B", folder, "-G", "Ninja",
+            "-DCMAKE_BUILD_TYPE=Release", *([] if emulated else options_of_a_real_build(architectures)),
         ])  # fmt: skip
         self.commands = json.loads((folder / "compile_commands.json").read_text())
 
@@ -111,12 +119,17 @@ def build(root, faults, build_dir, architectures, jobs):
     work, ready = build_dir / "work", build_dir / "ready"
     shutil.rmtree(ready, ignore_errors=True)
     copy_tree(root, work / "tree")
-    base = BaseBuild(work / "tree", work / "build", architectures, jobs)
+    folder = work / ("build_emulated" if architectures == EMULATED else "build")
+    base = BaseBuild(work / "tree", folder, architectures, jobs)
     programs = sorted({test[0] for fault in faults for test in fault.tests})
     base.build(["cuflash", *programs])
 
     (ready / NO_FAULT).mkdir(parents=True)
     execute(["strip", "-o", ready / NO_FAULT / LIBRARY, base.library()])
+    if architectures == EMULATED:
+        base.build(["some_kernels"])
+        for library in (EMULATED_RUNTIME, SOME_KERNELS):
+            execute(["strip", "-o", ready / NO_FAULT / library, base.folder / library])
     (ready / "programs").mkdir()
     for program in programs:
         execute(["strip", "-o", ready / "programs" / program, base.program(program)])
@@ -137,7 +150,8 @@ def build(root, faults, build_dir, architectures, jobs):
     unchanged = sorted(name for name, value in hashes.items() if value == control)
     if unchanged:
         sys.exit(f"error: no different from the library without a fault: {', '.join(unchanged)}")
-    record = {"digest": source_digest.digest(source_digest.file_hashes(work / "tree")), "mutants": hashes}
+    digest = source_digest.digest(source_digest.file_hashes(work / "tree"))
+    record = {"digest": digest, "emulated": architectures == EMULATED, "mutants": hashes}
     (ready / "build.json").write_text(json.dumps(record, indent=1) + "\n")
     size = sum(path.stat().st_size for path in ready.rglob("*") if path.is_file())
     print(f"    {len(hashes)} mutants, {size >> 20} MiB in {ready}")

@@ -5,13 +5,13 @@
 #
 # usage: scripts/mutation_check.sh [OPTION]...
 #   --room NAME      the faults of this room, or common; may be repeated. By default all that this machine can run:
-#                    without a GPU those of common and host, whose tests run on the CPU
+#                    without a GPU and --emulate those of common and host, whose tests run on the CPU
 #   --build-dir DIR  by default build-mutations
 #   --no-run         only builds, for another machine: carry DIR/ready.tar.xz there
 #   --no-build       uses DIR/ready, or DIR/ready.tar.xz if that is all there is; needs no compiler
 #   --arch LIST      CUDA architectures to build for; by default that of the GPU here, else 90-real
-#   --out DIR        writes the record DIR/<gpu>.json; by default docs/verification/mutations if all rooms that need a
-#                    GPU are run
+#   --emulate        runs the tests of all rooms on the emulated device of scripts/emulator: no GPU is needed
+#   --out DIR        writes the record DIR/<device>.json; by default docs/verification/mutations if all rooms are run
 #   --jobs N         mutants that are run at once; by default 4
 #   --lists          only checks that every fault fits the sources: its text is in its file exactly once
 #   --evidence       only checks that the records in docs/verification/mutations are about these sources
@@ -26,6 +26,7 @@ rooms=()
 build=yes
 run=yes
 architectures=""
+emulate=no
 out_dir=""
 jobs=4
 while [[ $# -gt 0 ]]; do
@@ -35,6 +36,7 @@ while [[ $# -gt 0 ]]; do
     --no-run) run=no; shift ;;
     --no-build) build=no; shift ;;
     --arch) architectures=$(value_of "$@"); shift 2 ;;
+    --emulate) emulate=yes; architectures=emulated; shift ;;
     --out) out_dir=$(realpath -m -- "$(value_of "$@")"); shift 2 ;;
     --jobs) jobs=$(value_of "$@"); shift 2 ;;
     --lists | --evidence) exec python3 -B "$check" "${1#--}" ;;
@@ -46,7 +48,7 @@ done
 gpu=$(gpu_architecture)
 if [[ ${#rooms[@]} -eq 0 ]]; then
   rooms=(common host)
-  if [[ -n $gpu || $run == no ]]; then
+  if [[ -n $gpu || $emulate == yes || $run == no ]]; then
     for list in "$repo_dir"/tests/mutations/*.py; do
       room=$(basename "$list" .py)
       [[ $room == common || $room == host ]] || rooms+=("$room")

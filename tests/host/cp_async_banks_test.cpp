@@ -26,7 +26,6 @@ using test::quad_wavefronts;
 using test::warp_places;
 using test::WarpPlaces;
 
-constexpr int kWarp = 32;
 constexpr int kFloatBytes = 4;
 
 template <int kRowsOfTile, int kHeadDimOfTile, int kThreadsOfBlock>
@@ -140,7 +139,7 @@ void expect_fragments(bool transposed, Make&& make, Wanted&& wanted) {
       for (int row = 0; row + 16 <= S::kRows; row += 8) {
         for (int dim = 0; 16 * member + dim < S::kHeadDim; dim += 16 * members) {
           const auto address = [&](int lane) { return make(lane, 16 * member).at(row, dim); };
-          for (int lane = 0; lane < kWarp; ++lane) {
+          for (int lane = 0; lane < kWarpSize; ++lane) {
             const Registers r = loaded<S>(tile, lane, transposed, address);
             for (int i = 0; i < 4; ++i) {
               for (int e = 0; e < 2; ++e) {
@@ -208,7 +207,7 @@ TEST(BankConflictTest, CopiesOfATile) {
           const int step = first * S::Tile::kRowBytes + piece * S::Tile::kPieceBytes;
           EXPECT_EQ(place(thread, first, piece), place(thread, 0, 0) + step) << S::name();
         }
-        for (int warp = 0; warp < S::kThreads / kWarp; ++warp) {
+        for (int warp = 0; warp < S::kThreads / kWarpSize; ++warp) {
           const WarpPlaces places = warp_places(warp, [&](int t) { return place(t, first, piece) / kFloatBytes; });
           EXPECT_EQ(quad_wavefronts(places), 4) << S::name() << ", warp " << warp;
         }

@@ -124,7 +124,7 @@ TEST(PositionTest, AWarpReadsTheWeightsThatItWrote) {
         for (int j = 0; j < kTile.block_n / kTile.lanes; ++j) {
           const int place = at.p_quad(i / 4, at.key(j), at.lane % 2) + i % 4;
           ASSERT_TRUE(place >= 0 && place < kTile.p_floats());
-          ASSERT_TRUE(written.emplace(place, Weight{at.row(i), at.key(j), thread / kWarp}).second) << place;
+          ASSERT_TRUE(written.emplace(place, Weight{at.row(i), at.key(j), thread / kWarpSize}).second) << place;
         }
       }
     }
@@ -134,7 +134,7 @@ TEST(PositionTest, AWarpReadsTheWeightsThatItWrote) {
         for (int key = 0; key < kTile.block_n; ++key) {
           const auto found = written.find(at.p_quad(i / 4, key, key % 2) + i % 4);
           ASSERT_NE(found, written.end());
-          ASSERT_EQ(found->second, (Weight{at.row(i), key, thread / kWarp})) << "tile row " << kRow;
+          ASSERT_EQ(found->second, (Weight{at.row(i), key, thread / kWarpSize})) << "tile row " << kRow;
         }
       }
     }
@@ -162,7 +162,7 @@ class Worst {
 Worst copy_quads(int threads, int head_dim, int pitch) {
   const int quads = head_dim / 4;
   Worst worst;
-  worst.add_quads(threads / kWarp, [&](int t) { return t / quads * pitch + t % quads * 4; });
+  worst.add_quads(threads / kWarpSize, [&](int t) { return t / quads * pitch + t % quads * 4; });
   return worst;
 }
 
@@ -171,7 +171,7 @@ Worst copy_floats(int threads, int head_dim, int pitch) {
   const int quads = head_dim / 4;
   Worst worst;
   for (int e = 0; e < 4; ++e) {
-    worst.add_floats(threads / kWarp, [&](int t) { return t / quads * pitch + t % quads * 4 + e; });
+    worst.add_floats(threads / kWarpSize, [&](int t) { return t / quads * pitch + t % quads * 4 + e; });
   }
   return worst;
 }
@@ -208,7 +208,7 @@ template <int kRow>
 FwdWavefronts count_forward() {
   using Position = FwdPosition<kRow>;
   constexpr FwdTile kTile = kFwdTiles[kRow];
-  constexpr int kWarps = kTile.threads() / kWarp;
+  constexpr int kWarps = kTile.threads() / kWarpSize;
   constexpr int kKeys = kTile.block_n / kTile.lanes;
   constexpr int kDims = kTile.head_dim / kTile.lanes;
   Worst q, k, p, v, store_p, walk_p, copy_q, store_o;
@@ -239,7 +239,7 @@ FwdWavefronts count_forward() {
     }
   }
   copy_q.add_floats(kWarps, [&](int t) {  // 8 elements of 4 rows
-    return t % kWarp / 4 * kTile.block_m + 4 * (t / kWarp) + t % 4;
+    return t % kWarpSize / 4 * kTile.block_m + 4 * (t / kWarpSize) + t % 4;
   });
   const int threads = kTile.threads(), dims = kTile.head_dim;
   return {

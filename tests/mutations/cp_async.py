@@ -54,10 +54,10 @@ FAULTS = [
     },
     {
         "name": "last_element_stale",
-        "what": "The last element of each row of o is not written.",
+        "what": "The last element of each row of o that is shorter than the capacity is not written.",
         "file": "src/kernels/common/fragment_store.cuh",
-        "old": "if (exists && used >= 4) {",
-        "new": "if (exists && used > 4) {",
+        "old": "  if (used >= 4) {",
+        "new": "  if (used > 4) {",
         "units": FORWARD,
     },
     # ---- Forward
@@ -150,7 +150,7 @@ FAULTS = [
         "name": "no_barrier_of_sharing_warps",
         "what": "Warps that share keys read the weights of the others before these have stored them.",
         "file": "src/kernels/cp_async/bwd_tile.cuh",
-        "old": "        sync_warps<32 * kSplit>(1 + warp / kSplit);\n",
+        "old": "        sync_warps<kWarpSize * kSplit>(1 + warp / kSplit);\n",
         "new": "",
         "units": units("bwd", 128),
         "tests": RACE,

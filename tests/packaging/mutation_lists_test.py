@@ -130,6 +130,60 @@ class VerdictTest(unittest.TestCase):
                 self.assertEqual(mutation_check.problems_of(mutants, wanted, known), problems)
 
 
+class RunTest(unittest.TestCase):
+    """How a program is called: on a GPU under the tool that the test names, on the emulated device with a seed."""
+
+    PROGRAM = """#!/bin/sh
+echo "[ RUN      ] A.B"
+echo "kernels $CUFLASH_EMULATOR_KERNELS"
+echo "seed $CUFLASH_EMULATOR_SEED level $CUFLASH_TEST_LEVEL under ${TOOL:-nothing}, libraries of $LD_LIBRARY_PATH"
+[ "$CUFLASH_EMULATOR_SEED" != 3 ] || { echo "[  FAILED  ] A.B (1 ms)"; exit 1; }
+"""
+    SANITIZER = """#!/bin/sh
+while [ "${1#/}" = "$1" ]; do shift; done
+TOOL=racecheck exec "$@"
+"""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="cuflash-run-")
+        self.addCleanup(holder.cleanup)
+        self.ready = pathlib.Path(holder.name)
+        (self.ready / "programs").mkdir()
+        self.write("programs/test_gpu_x", self.PROGRAM)
+        os.environ["CUFLASH_COMPUTE_SANITIZER"] = str(self.write("sanitizer", self.SANITIZER))
+        self.addCleanup(os.environ.pop, "CUFLASH_COMPUTE_SANITIZER")
+
+    def write(self, name, text):
+        path = self.ready / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def run_test(self, *arguments):
+        return mutation_check.run_test(self.ready, self.ready / "room/fault", *arguments)
+
+    def test_on_a_gpu(self):
+        verdict, name, output = self.run_test(("test_gpu_x", "*", 1, "racecheck"))
+        self.assertEqual((verdict, name), ("passed", "test_gpu_x A.B under racecheck"))
+        self.assertIn("level 1 under racecheck, libraries of " + str(self.ready / "room/fault"), output)
+
+    def test_on_the_emulated_device(self):
+        verdict, name, output = self.run_test(("test_gpu_x", "*", 0, "racecheck"), mutation_check.Emulation("mine", 2))
+        self.assertEqual((verdict, name), ("passed", "test_gpu_x A.B"))
+        self.assertIn("seed 2 level 0 under nothing", output)
+        self.assertIn("kernels mine,register_tiled", output)
+
+    def test_a_failure_on_the_emulated_device(self):
+        verdict, name, _ = self.run_test(("test_gpu_x", "*", 0), mutation_check.Emulation("mine", 3))
+        self.assertEqual((verdict, name), ("failed", "test_gpu_x A.B"))
+
+    def test_what_must_pass_without_a_fault(self):
+        entry = {"test": ["test_gpu_x", "*", 1, "racecheck"], "by": "test_gpu_x A.B/0 under racecheck"}
+        self.assertEqual(mutation_check.noticed_by(entry), ("test_gpu_x", "A.B/0", 1, "racecheck"))
+        entry = {"test": ["test_gpu_x", "*", 0], "by": "test_gpu_x under memcheck"}
+        self.assertEqual(mutation_check.noticed_by(entry), ("test_gpu_x", "*", 0))
+
+
 class RecordTest(unittest.TestCase):
     """A record counts for the sources that it names, and only if all faults of the lists were caught."""
 
@@ -150,6 +204,16 @@ class RecordTest(unittest.TestCase):
 
     def test_a_good_record(self):
         self.assertEqual(self.problems(), "")
+
+    def test_faults_that_the_emulated_device_cannot_run(self):
+        left = {**self.record["mutants"], self.faults[0].id: {"verdict": mutation_check.NEEDS_GPU}}
+        self.assertEqual(self.problems(mutants=left, emulated=True), "")
+        self.assertEqual(mutation_check.only_on_gpu(self.path), [self.faults[0].id])
+        self.assertIn(mutation_check.NEEDS_GPU, self.problems(mutants=left))
+
+    def test_which_faults_those_are(self):
+        left = {fault.id for fault in mutation_check.selected_faults(["wmma"]) if not mutation_check.is_emulated(fault)}
+        self.assertEqual(left, {"wmma/bf16_matrix_not_transposed"})
 
     def test_bad_records(self):
         self.assertIn("schema 0", self.problems(schema=0))

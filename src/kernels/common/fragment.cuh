@@ -5,14 +5,15 @@
 #pragma once
 
 #include "kernels/common/host_device.h"
+#include "kernels/common/warp.h"
 
 namespace cuflash {
 
 // Over the four lanes that share a row.
 template <class Combine>
 __device__ __forceinline__ float reduce_quad(float x, Combine&& combine) {
-  x = combine(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return combine(x, __shfl_xor_sync(0xffffffffu, x, 2));
+  x = combine(x, __shfl_xor_sync(kFullWarp, x, 1));
+  return combine(x, __shfl_xor_sync(kFullWarp, x, 2));
 }
 
 // Calls f(sum, i, column) for the sums of a lane, those of its row i.

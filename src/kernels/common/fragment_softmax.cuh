@@ -5,6 +5,7 @@
 #include "kernels/common/fragment.cuh"
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/ptx.cuh"
+#include "kernels/common/warp.h"
 
 namespace cuflash {
 
@@ -44,7 +45,7 @@ struct RowStates {
       highest[i] = reduce_quad(highest[i], [](float x, float y) { return fmaxf(x, y); });
       moves |= is_far(i, highest[i], factor);
     }
-    return __any_sync(0xffffffffu, moves);
+    return __any_sync(kFullWarp, moves);
   }
 
   __device__ __forceinline__ bool is_far(int i, float highest, float factor) const {
@@ -64,7 +65,7 @@ struct RowStates {
       next[i] = is_far(i, highest[i], factor) ? highest[i] : reference[i];
       huge |= next[i] > kNegativeInfinity<float> && fabsf(next[i] * factor) > kHuge;
     }
-    if (factor != 1.0f && __any_sync(0xffffffffu, huge)) {
+    if (factor != 1.0f && __any_sync(kFullWarp, huge)) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         reference[i] *= factor;
@@ -115,8 +116,17 @@ struct RowStates {
 
   // The sum is 0 only if no key was seen, or none with a score above -inf: o = 0, lse = -inf.
   __device__ __forceinline__ float inverse_sum(int i) const { return sum[i] == 0.0f ? 0.0f : __fdividef(1.0f, sum[i]); }
-  __device__ __forceinline__ float lse(int i, float factor) const {
-    return sum[i] == 0.0f ? kNegativeInfinity<float> : kLn2 * (__fmul_rn(reference[i], factor) + log2f(sum[i]));
+  // Of a row that is known at run time: registers have no index.
+  __device__ __forceinline__ float lse(int row, float factor) const {
+    float own_reference = reference[0];
+    float own_sum = sum[0];
+#pragma unroll
+    for (int i = 1; i < kRows; ++i) {
+      if (i == row) own_reference = reference[i];
+      if (i == row) own_sum = sum[i];
+    }
+    if (own_sum == 0.0f) return kNegativeInfinity<float>;
+    return kLn2 * (__fmul_rn(own_reference, factor) + log2f(own_sum));
   }
 };
 

@@ -4,14 +4,9 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/common/base2.h"
+
 namespace cuflash {
-
-inline constexpr float kLog2e = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
-
-// How far, in powers of 2, a running maximum may fall behind the true one before everything is scaled anew: weights of up to
-// 2^8 do fp16, bf16 and fp32 sums no harm (FlashAttention-4 does the same).
-inline constexpr float kMaxGrowth = 8.0f;
 
 // 2^x to 2 units in the last place; 0 for -inf, NaN for NaN. Results below the normal numbers become 0: beside a row's
 // largest weight, 1 or more, they are nothing.

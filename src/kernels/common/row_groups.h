@@ -7,6 +7,7 @@
 
 #include "kernels/common/host_device.h"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/warp.h"
 #include "kernels/kernel_args.h"
 
 namespace cuflash {
@@ -27,7 +28,7 @@ struct RowGroups {
 // For rows of head_dim elements; `aligned`: they begin at multiples of 16 bytes.
 template <class T>
 constexpr RowGroups row_groups(bool aligned, int32_t head_dim) {
-  RowGroups groups = {32, aligned && head_dim % kVectorSize<T> == 0};
+  RowGroups groups = {kWarpSize, aligned && head_dim % kVectorSize<T> == 0};
   while (groups.vectors && groups.lanes / 2 * kVectorSize<T> >= head_dim) groups.lanes /= 2;
   return groups;
 }

@@ -2,11 +2,9 @@
 #pragma once
 
 #include "kernels/common/online_softmax.h"
+#include "kernels/common/warp.h"
 
 namespace cuflash {
-
-inline constexpr int kWarpSize = 32;
-inline constexpr unsigned kFullWarp = 0xffffffffu;
 
 // Butterflies: every lane gets the result, in the same order of operations on every lane.
 __device__ inline float warp_sum(float x) {

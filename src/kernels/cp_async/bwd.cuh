@@ -19,8 +19,9 @@ namespace cuflash::cp_async {
 template <class T, int kHeadDim>
 Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& context) {
   WorkspaceCarver carver(context.workspace);
-  const BwdWorkspace workspace = BwdWorkspace::carve(args, kHeadDim, carver);
-  CUFLASH_TRY(launch_bwd_delta<T>(context, "cp_async bwd_delta", args, workspace.delta, workspace.dq_sums, kHeadDim));
+  const BwdWorkspace workspace = BwdWorkspace::carve(args, carver);
+  const int32_t pitch = dq_pitch(args.attention.head_dim);
+  CUFLASH_TRY(launch_bwd_delta<T>(context, "cp_async bwd_delta", args, workspace.delta, workspace.dq_sums, pitch));
   return with_tile<kBwdTiles, kHeadDim>(plan, [&]<int kRow>() {
     constexpr BwdTile kTile = kBwdTiles[kRow];
     if (plan.key_blocks > 0) {
@@ -34,7 +35,7 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
       return launch(context, "cp_async bwd_dq", bwd_dq_kernel<T, kRow>, queries, args, workspace.delta);
     }
     return launch_bwd_finish_dq<T, true>(
-        context, "cp_async bwd_finish_dq", args, workspace.delta, workspace.dq_sums, kHeadDim
+        context, "cp_async bwd_finish_dq", args, workspace.delta, workspace.dq_sums, pitch
     );
   });
 }

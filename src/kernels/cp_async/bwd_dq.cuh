@@ -14,6 +14,7 @@
 
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/warp.h"
 #include "kernels/cp_async/bwd_products.cuh"
 #include "kernels/cp_async/bwd_steps.cuh"
 #include "kernels/cp_async/bwd_weights.cuh"
@@ -38,8 +39,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].dq_threads(), 1)
   const uint32_t q_tile = shared_address(shared);
   const uint32_t dout_tile = q_tile + OwnTile::kBytes;
   const uint32_t stages = dout_tile + OwnTile::kBytes;  // of k and v
-  const int warp_row = threadIdx.x / 32 * 16;
-  const int lane = threadIdx.x % 32;
+  const int warp_row = threadIdx.x / kWarpSize * 16;
+  const int lane = threadIdx.x % kWarpSize;
 
   const Attention& a = args.attention;
   const bool plain = is_plain(a);
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].dq_threads(), 1)
       negative_delta[i] = row < own_count ? -delta[offset] : 0.0f;
       unusual |= !(fabsf(lse) <= kUsualLse);
     }
-    unusual = __any_sync(0xffffffffu, unusual);
+    unusual = __any_sync(kFullWarp, unusual);
 
     const LaneAddress<OwnTile> own_q = down_first<OwnTile>(q_tile, warp_row);
     const LaneAddress<OwnTile> own_dout = down_first<OwnTile>(dout_tile, warp_row);
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].dq_threads(), 1)
     store_columns<T, 1>(args.dq, s.q, warp_rows, at.head, a.head_dim, 0, dq, a.scale);
     if (!masks_pairs(a)) continue;
     const unsigned marks[2] = {
-        __ballot_sync(0xffffffffu, !row_is_finite(dq, 0)), __ballot_sync(0xffffffffu, !row_is_finite(dq, 1))};
+        __ballot_sync(kFullWarp, !row_is_finite(dq, 0)), __ballot_sync(kFullWarp, !row_is_finite(dq, 1))};
     __syncwarp();
 #pragma unroll 1
     for (int row = 0; row < warp_rows.end - warp_rows.begin; ++row) {

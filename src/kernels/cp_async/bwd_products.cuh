@@ -78,24 +78,31 @@ __device__ __forceinline__ void store_columns(
     const float (&sums)[kMTiles][kNTiles][4],
     float factor
 ) {
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
+  // The lane has block n + lane % 4 of each four.
+  const int column = (lane % 4 / 2 * kMembers + member) * 16 + lane % 2 * kChunk;
+  T* first = mutable_row_pointer<T>(tensor, rows, own.begin + lane / 4, head) + column;
+  const auto store_all = [&](auto&& store) {
 #pragma unroll
-  for (int i = 0; i < 2 * kMTiles; ++i) {
-    const int row = lane / 4 + 8 * i;
-    T* to = mutable_row_pointer<T>(tensor, rows, own.begin, head) + row * tensor.row_stride;
+    for (int i = 0; i < 2 * kMTiles; ++i, first += 8 * tensor.row_stride) {
+      const bool exists = lane / 4 + 8 * i < own.end - own.begin;
 #pragma unroll
-    for (int n = 0; n < kNTiles; n += 4) {
-      uint32_t chunk[4];
+      for (int n = 0; n < kNTiles; n += 4) {
+        uint32_t chunk[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float* pair = &sums[i / 2][min(n + j, kNTiles - 1)][i % 2 * 2];
-        chunk[j] = pack<T>(pair[0] * factor, pair[1] * factor);
+        for (int j = 0; j < 4; ++j) {
+          const float* pair = &sums[i / 2][min(n + j, kNTiles - 1)][i % 2 * 2];
+          chunk[j] = pack<T>(pair[0] * factor, pair[1] * factor);
+        }
+        transpose_quad(chunk);
+        if (exists && n + lane % 4 < kNTiles) store(n / 2 * kMembers * 16, chunk);
       }
-      transpose_quad(chunk);
-      const int block = n + lane % 4;
-      const int column = (block / 2 * kMembers + member) * 16 + block % 2 * kChunk;
-      if (row < own.end - own.begin && block < kNTiles) store_chunk(to + column, chunk, head_dim - column);
     }
+  };
+  if (head_dim >= kNTiles * kMembers * kChunk) {
+    store_all([&](int step, const uint32_t(&chunk)[4]) { store_chunk(first + step, chunk, kChunk); });
+  } else {
+    store_all([&](int step, const uint32_t(&chunk)[4]) { store_chunk(first + step, chunk, head_dim - step - column); });
   }
 }
 

@@ -25,8 +25,10 @@
 // dk and dv rows that come out as NaN or infinite under a mask are computed again by the definition (exact_rows.cuh).
 #pragma once
 
+#include "kernels/common/bwd_workspace.h"
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/warp.h"
 #include "kernels/cp_async/bwd_products.cuh"
 #include "kernels/cp_async/bwd_steps.cuh"
 #include "kernels/cp_async/bwd_weights.cuh"
@@ -44,7 +46,7 @@ struct BwdState {
   int64_t tile;  // the next one
   bool exists;   // this one
   alignas(8) StepStatistics<kBlockM> statistics[2];
-  bool unusual[2];     // whether a row's lse wants a closer look
+  bool unusual[4];     // of the steps: whether a row's lse wants a closer look
   int marks[kBlockN];  // keys whose gradients are not finite
 };
 
@@ -84,8 +86,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
   const uint32_t p_tile = ds_tiles + kStages * WeightTile::kBytes;  // only if weights are shared
   BwdState<T, kRow>& state = *reinterpret_cast<BwdState<T, kRow>*>(shared + kTile.state_offset());
 
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
   const int warp_key = warp / kSplit * kTile.warp_keys();
   const int member = warp % kSplit;
   const int warp_query = member * kWarpQueries;
@@ -112,11 +114,10 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
         const Range own = block_rows(at.block, kBlockN, s.k.length);
         state.block = {at, s, own, visible_rows_of_keys(a, s, own.begin, own.end)};
         state.steps[0].set(args, state.block, at.head * group_size(a), kBlockN, kBlockM);
-        state.steps[1].set_after(state.steps[0], args, state.block, kBlockN, kBlockM);
       }
     }
     for (int i = threadIdx.x; i < kBlockN; i += kThreads) state.marks[i] = 0;
-    if (threadIdx.x < 2) state.unusual[threadIdx.x] = false;
+    if (threadIdx.x < 2) state.unusual[threadIdx.x] = false;  // of the first two steps
     __syncthreads();
     if (!state.exists) return;
     const BwdBlock& block = state.block;
@@ -156,8 +157,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
       // Neighbouring lanes exchange pairs: each adds four neighbours, the even lane of one block, the odd lane of the next.
       const bool odd = lane % 2;
       const int column = dim + lane % 4 * 2 + (odd ? 6 : 0);
-      float* to = dq_sums + (step.row_offset + row) * kHeadDim + column;
-      const auto add_all = [&](auto&& exists) {
+      const auto add_all = [&](int pitch, auto&& exists) {
+        float* to = dq_sums + (step.row_offset + row) * pitch + column;
 #pragma unroll
         for (int i = 0; i < 2 * kDqMTiles; ++i) {
 #pragma unroll
@@ -165,11 +166,11 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
             const int offset = n / 2 * 16 * kDqDimWarps;
             const float* left = &dq[i / 2][n][i % 2 * 2];
             const float* right = &dq[i / 2][n + 1][i % 2 * 2];
-            const float x = __shfl_xor_sync(0xffffffffu, odd ? left[0] : right[0], 1);
-            const float y = __shfl_xor_sync(0xffffffffu, odd ? left[1] : right[1], 1);
+            const float x = __shfl_xor_sync(kFullWarp, odd ? left[0] : right[0], 1);
+            const float y = __shfl_xor_sync(kFullWarp, odd ? left[1] : right[1], 1);
             if (exists(8 * i, offset)) {
               add_quad(
-                  to + 8 * i * kHeadDim + offset,
+                  to + 8 * i * pitch + offset,
                   odd ? x : left[0],
                   odd ? y : left[1],
                   odd ? right[0] : x,
@@ -180,9 +181,9 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
         }
       };
       if (step.left >= kBlockM && a.head_dim == kHeadDim) {
-        add_all([](int, int) { return true; });
+        add_all(kHeadDim, [](int, int) { return true; });
       } else {
-        add_all([&](int r, int c) { return row + r < step.left && column + c < a.head_dim; });
+        add_all(dq_pitch(a.head_dim), [&](int r, int c) { return row + r < step.left && column + c < a.head_dim; });
       }
     };
 
@@ -198,6 +199,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
       copy(v_tile, v, args.v.row_stride, block.own_count(), a.head_dim_v);
       commit_copies();
       copy_step(state.steps[0], stages);
+      if (threadIdx.x == 0) state.steps[1].set_after(state.steps[0], args, block, kBlockN, kBlockM);
       if (store_statistic(state.statistics[0], load_statistic<kBlockM>(args, delta, state.steps[0])))
         state.unusual[0] = true;
       if constexpr (kKeepsKv) {
@@ -231,8 +233,11 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
           add_dq(state.steps[(i - 1) % 4], ds_tiles + (i - 1) % 2 * WeightTile::kBytes);
       }
       const float statistic = load_statistic<kBlockM>(args, delta, next);
-      if (threadIdx.x == 0) state.steps[(i + 2) % 4].set_after(next, args, block, kBlockN, kBlockM);
-      const bool edge = step.edge || state.unusual[i % 2];
+      if (threadIdx.x == 0) {
+        state.steps[(i + 2) % 4].set_after(next, args, block, kBlockN, kBlockM);
+        state.unusual[(i + 2) % 4] = false;
+      }
+      const bool edge = step.edge || state.unusual[i % 4];
       const LaneAddress<WeightTile> weight_at = {WeightTile::offset(warp_key + lane / 4, warp_query) + lane % 4 * 4u};
 
       // Over the queries of the warp: weights, and if it is alone, gradients.
@@ -328,7 +333,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
 
       if constexpr (!kAlone) {
         if constexpr (kStages == 2) copy_step(next, next_stage);
-        sync_warps<32 * kSplit>(1 + warp / kSplit);
+        sync_warps<kWarpSize * kSplit>(1 + warp / kSplit);
         const auto weights = [&](uint32_t tile_of_weights) {
           return [&, at = down_first<WeightTile>(tile_of_weights, warp_key)](int k, uint32_t(&x)[kMTiles][4]) {
 #pragma unroll
@@ -346,7 +351,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
         }
       }
 
-      if (store_statistic(state.statistics[(i + 1) % 2], statistic)) state.unusual[(i + 1) % 2] = true;
+      if (store_statistic(state.statistics[(i + 1) % 2], statistic)) state.unusual[(i + 1) % 4] = true;
       if constexpr (kStages == 2) {
         if (!dq_first && i > 0 && dq_sums != nullptr)
           add_dq(state.steps[(i - 1) % 4], ds_tiles + (i - 1) % 2 * WeightTile::kBytes);

@@ -2,20 +2,12 @@
 #include "kernels/cp_async/family.h"
 
 #include "kernels/common/plans.h"
-#include "kernels/common/select_type.h"
+#include "kernels/common/select_instance.h"
 #include "kernels/cp_async/built_architectures.h"
 #include "kernels/cp_async/launchers.h"
 #include "kernels/cp_async/tiles.h"
 
 namespace cuflash::cp_async {
-
-BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, int32_t capacity, WorkspaceCarver& carver) {
-  const int64_t rows = lse_size(args.attention);
-  BwdWorkspace workspace = {carver.take<float>(rows), nullptr};
-  if (!args.deterministic) workspace.dq_sums = carver.take<float>(rows * capacity);
-  return workspace;
-}
-
 namespace {
 
 static_assert(kFwdTiles.back().head_dim == kMaxHeadDim && kBwdTiles.back().head_dim == kMaxHeadDim);
@@ -40,23 +32,19 @@ Plan plan_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   const BwdTile* tile = tile_on<kBwdTiles>(a, device);
   WorkspaceCarver carver;
-  BwdWorkspace::carve(problem.args, tile->head_dim, carver);
+  BwdWorkspace::carve(problem.args, carver);
   return plan_backward_blocks<kBwdTiles>(a, tile, tile->block_n, tile->block_m, carver.bytes());
 }
 
 Status run_forward(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
-  return with_16bit_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
-    return with_head_dim<kFwdTiles>(plan.head_dim, [&]<int kHeadDim>() {
-      return launch_fwd<T, kHeadDim>(problem.args, plan, context);
-    });
+  return with_16bit_instance<kFwdTiles>(problem.dtype, plan, [&]<class T, int kHeadDim>() {
+    return launch_fwd<T, kHeadDim>(problem.args, plan, context);
   });
 }
 
 Status run_backward(const BackwardProblem& problem, const Plan& plan, const LaunchContext& context) {
-  return with_16bit_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
-    return with_head_dim<kBwdTiles>(plan.head_dim, [&]<int kHeadDim>() {
-      return launch_bwd<T, kHeadDim>(problem.args, plan, context);
-    });
+  return with_16bit_instance<kBwdTiles>(problem.dtype, plan, [&]<class T, int kHeadDim>() {
+    return launch_bwd<T, kHeadDim>(problem.args, plan, context);
   });
 }
 

@@ -2,6 +2,7 @@
 // Operands of products from swizzled tiles, and what becomes of sums.
 #pragma once
 
+#include "kernels/common/warp.h"
 #include "kernels/cp_async/ptx.cuh"
 #include "kernels/cp_async/swizzle.h"
 
@@ -11,14 +12,14 @@ namespace cuflash::cp_async {
 // eight columns) of a tile [k][n] transposed.
 template <class Tile>
 __device__ __forceinline__ LaneAddress<Tile> down_first(uint32_t tile, int row, int dim = 0) {
-  return LaneAddress<Tile>::down_first(threadIdx.x % 32, tile, row, dim);
+  return LaneAddress<Tile>::down_first(threadIdx.x % kWarpSize, tile, row, dim);
 }
 
 // Along the rows first: operand b (two blocks of eight columns) of a tile [n][k] as it is, operand a of a tile [k][m]
 // transposed.
 template <class Tile>
 __device__ __forceinline__ LaneAddress<Tile> along_first(uint32_t tile, int row, int dim = 0) {
-  return LaneAddress<Tile>::along_first(threadIdx.x % 32, tile, row, dim);
+  return LaneAddress<Tile>::along_first(threadIdx.x % kWarpSize, tile, row, dim);
 }
 
 template <int kMTiles, int kNTiles>
@@ -50,7 +51,7 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (i & bit) continue;
-      const uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i | bit], bit);
+      const uint32_t received = __shfl_xor_sync(kFullWarp, upper ? x[i] : x[i | bit], bit);
       (upper ? x[i] : x[i | bit]) = received;
     }
   }

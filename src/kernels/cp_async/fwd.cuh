@@ -29,6 +29,7 @@
 #include "kernels/common/fragment_score.cuh"
 #include "kernels/common/fragment_softmax.cuh"
 #include "kernels/common/fragment_store.cuh"
+#include "kernels/common/fwd_block.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/cp_async/fwd_products.cuh"
@@ -37,30 +38,6 @@
 #include "launch.cuh"
 
 namespace cuflash::cp_async {
-
-// Which keys the rows of a warp see, counted from the first key of the block on.
-struct WarpKeys {
-  Range any;  // seen by some row
-  Range all;  // seen by every row
-
-  __device__ static WarpKeys of(const Attention& a, const Sequence& s, const Range& rows, int32_t origin) {
-    if (rows.empty()) return {};
-    const Range first = visible_keys(a, s, rows.begin);
-    const Range last = visible_keys(a, s, rows.end - 1);
-    return {{first.begin - origin, last.end - origin}, {last.begin - origin, first.end - origin}};
-  }
-};
-
-// What a block works on. It lies in shared memory: the main loop needs it at the edges of the mask only, and has no
-// registers for it.
-template <int kWarps>
-struct FwdBlock {
-  TileCoord at;
-  Sequence s;
-  Range rows;
-  Range keys;  // that some row sees
-  WarpKeys seen[kWarps];
-};
 
 // What warps that share rows tell each other: of each row a number, the highest score of a step or in the end the sum.
 template <int kWarps, int kRows>
@@ -117,12 +94,12 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
   const uint32_t p_tiles = stages + kStages * kStageBytes + (kTile.q_in_registers ? 0 : QTile::kBytes);
   Board& board = *reinterpret_cast<Board*>(shared + kTile.tile_bytes() + kBlockStateBytes);
   static_assert(kAlone || kTile.tile_bytes() + kBlockStateBytes + sizeof(Board) <= kTile.shared_bytes());
-  const int warp = threadIdx.x / 32;
+  const int warp = threadIdx.x / kWarpSize;
   const int member = warp % kSplit;
   const int group = warp / kSplit;
   const int warp_row = group * kWarpRows;
   int parity = 0;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
 
   const Attention& a = args.attention;
   const int32_t blocks_per_head = ceil_div(a.seqlen_q, kTile.block_m);
@@ -156,18 +133,18 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
     };
 
     __syncthreads();  // the previous block's last step is done
+    using QStream = TileStream<T, kThreads, kTile.block_m, kHeadDim>;
+    QStream(row_pointer<T>(args.q, s.q, rows.begin, at.head), args.q.row_stride)
+        .copy(q_tile, args.q.row_stride, rows.end - rows.begin, a.head_dim);
+#pragma unroll
+    for (int stage = 0; stage < kStages - 1; ++stage) copy_stage(stage * kTile.block_n);
     if (threadIdx.x == 0) {
       block.at = at;
       block.s = s;
       block.rows = rows;
       block.keys = keys;
     }
-    if (lane == 0) block.seen[threadIdx.x / 32] = WarpKeys::of(a, s, own_rows(rows), keys.begin);
-    using QStream = TileStream<T, kThreads, kTile.block_m, kHeadDim>;
-    QStream(row_pointer<T>(args.q, s.q, rows.begin, at.head), args.q.row_stride)
-        .copy(q_tile, args.q.row_stride, rows.end - rows.begin, a.head_dim);
-#pragma unroll
-    for (int stage = 0; stage < kStages - 1; ++stage) copy_stage(stage * kTile.block_n);
+    if (lane == 0) block.seen[warp] = WarpKeys::of(a, s, own_rows(rows), keys.begin);
 
     RowStates<kMTiles> state;
     float factor = is_plain(a) ? a.scale * kLog2e : 1.0f;  // from what is in p to scores in base 2
@@ -189,7 +166,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
 #pragma unroll 1
       for (int step = 0; step < kTile.block_n; step += kStep) {
         const int32_t first = n + step;
-        const WarpKeys seen = block.seen[threadIdx.x / 32];
+        const WarpKeys seen = block.seen[warp];
         if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
         float p[kMTiles][kKeys / 8][4];
         multiply_scores<T, KTile>(p, q, along_first<KTile>(stage, step + member * kKeys));
@@ -250,7 +227,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
             state.exponentiate(p, factor);
             store_weights();
           }
-          sync_warps<32 * kSplit>(1 + group);
+          sync_warps<kWarpSize * kSplit>(1 + group);
           if (moves || board.moves[parity][warp ^ 1]) {
             board.join(parity, warp ^ 1, lane, highest);
             state.move(p, highest, factor, rescale);
@@ -261,7 +238,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
               for_each_sum(p, [&](float& x, int i, int) { x *= rescale[i]; });
             }
             store_weights();
-            sync_warps<32 * kSplit>(1 + group);
+            sync_warps<kWarpSize * kSplit>(1 + group);
           }
           add_values<T, kStep / 16>(
               o,
@@ -279,45 +256,44 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
     state.finish();
     if constexpr (!kAlone) {
       board.note(parity, warp, lane, state.sum, false);
-      sync_warps<32 * kSplit>(1 + group);
+      sync_warps<kWarpSize * kSplit>(1 + group);
       board.add(parity, warp ^ 1, lane, state.sum);
       parity ^= 1;
     }
-    const bool check = masks_pairs(a);
-    const Range own = own_rows(block.rows);
-    unsigned redo[2 * kMTiles];
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
-      const int32_t row = own.begin + lane / 4 + 8 * i;
       const float inverse = state.inverse_sum(i);
-      float row_total = 0.0f;  // not finite if an element is not
 #pragma unroll
       for (int d = 0; d < kColumns / 8; ++d) {
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& x = o[i / 2][d][i % 2 * 2 + e];
-          x *= inverse;
-          row_total += x;
-        }
-      }
-      redo[i] = 0;
-      if (check) {
-        const bool finite = row_total - row_total == 0.0f;
-        redo[i] = __ballot_sync(0xffffffffu, !finite && inverse == inverse && row < own.end);
-      }
-      if (args.lse != nullptr && member == 0 && lane % 4 == 0 && row < own.end) {
-        args.lse[lse_offset(a, block.s.q, row, block.at.head)] = state.lse(i, factor);
+        for (int e = 0; e < 2; ++e) o[i / 2][d][i % 2 * 2 + e] *= inverse;
       }
     }
-    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, member * kColumns, o);
-    unsigned marked = 0;  // rows of the warp
+    const Range own = own_rows(block.rows);
+    const bool check = masks_pairs(a);
+    unsigned marked = 0;  // rows of the warp that are not finite and may not have to be so
+    if (check) {
 #pragma unroll
-    for (int i = 0; i < 2 * kMTiles; ++i) marked |= rows_of_lanes(redo[i]) << (8 * i);
+      for (int i = 0; i < 2 * kMTiles; ++i) {
+        float total = 0.0f;  // not finite if an element is not
+#pragma unroll
+        for (int d = 0; d < kColumns / 8; ++d) total += o[i / 2][d][i % 2 * 2] + o[i / 2][d][i % 2 * 2 + 1];
+        const bool exists = own.begin + lane / 4 + 8 * i < own.end;
+        const bool suspect = !(total - total == 0.0f) && state.sum[i] == state.sum[i] && exists;
+        marked |= rows_of_lanes(__ballot_sync(kFullWarp, suspect)) << (8 * i);
+      }
+    }
+    // Lane q of a quad stores the lse of row q of the four that the quad has.
+    const int32_t lse_row = own.begin + lane / 4 + lane % 4 * 8;
+    if (args.lse != nullptr && member == 0 && lane % 4 < 2 * kMTiles && lse_row < own.end) {
+      args.lse[lse_offset(a, block.s.q, lse_row, block.at.head)] = state.lse(lane % 4, factor);
+    }
+    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, member * kColumns, o);
     if constexpr (kAlone) {
       __syncwarp();  // rows are written twice, by different lanes
     } else if (check) {
       board.marked[warp] = marked;
-      sync_warps<32 * kSplit>(1 + group);
+      sync_warps<kWarpSize * kSplit>(1 + group);
       marked = member == 0 ? marked | board.marked[warp ^ 1] : 0;
     }
 #pragma unroll 1

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 
+#include "kernels/common/warp.h"
+
 namespace cuflash::cp_async {
 
 // What a block notes about itself, behind the tiles.
@@ -26,7 +28,7 @@ struct FwdTile {
   int min_blocks;       // per SM
 
   constexpr int warps() const { return split * block_m / (16 * m_tiles); }
-  constexpr int threads() const { return 32 * warps(); }
+  constexpr int threads() const { return kWarpSize * warps(); }
   constexpr size_t q_bytes() const { return size_t{2} * block_m * head_dim; }
   constexpr size_t stage_bytes() const { return size_t{4} * block_n * head_dim; }  // k and v
   // q in registers passes through the memory of the last stage, which is filled after it was read.
@@ -74,7 +76,7 @@ struct BwdTile {
   bool kv_in_registers;  // else k and v are read from shared memory for every part
   int min_blocks;        // per SM
 
-  constexpr int threads() const { return 32 * warps; }
+  constexpr int threads() const { return kWarpSize * warps; }
   constexpr int warp_keys() const { return block_n / (warps / split); }
   constexpr int dq_threads() const { return 2 * block_n; }  // of the deterministic kernel: a warp has 16 rows
   constexpr int tile_bytes(int rows) const { return 2 * rows * head_dim; }

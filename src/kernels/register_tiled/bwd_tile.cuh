@@ -22,6 +22,7 @@
 
 #include <cuda_pipeline_primitives.h>
 
+#include "kernels/common/bwd_sides.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/score.h"
@@ -33,28 +34,6 @@
 #include "kernels/register_tiled/softmax.cuh"
 
 namespace cuflash::register_tiled {
-
-enum class Side { kKeys, kQueries };
-
-// The streamed tiles of a block in order: all steps of one query head, then of the next one of the group.
-struct StepCursor {
-  int32_t head;
-  int32_t left;   // rows of this head, from this tile on
-  int32_t begin;  // first row of the tile
-
-  __device__ StepCursor next(const Range& steps, int32_t size) const {
-    if (left > size) return {head, left - size, begin + size};
-    return {head + 1, steps.end - steps.begin, steps.begin};
-  }
-};
-
-// Statistics of a query row. A row that saw nothing (lse = -inf) has weights of 0, whatever else it holds.
-struct RowStatistics {
-  float lse;
-  float delta;
-
-  __device__ bool saw_nothing() const { return lse == kNegativeInfinity<float>; }
-};
 
 template <int kRow, Side kSide>
 __global__ void __launch_bounds__(kBwdTiles[kRow].threads, kBwdTiles[kRow].min_blocks) bwd_kernel(
@@ -158,7 +137,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads, kBwdTiles[kRow].min_b
           statistics[j] = {step_lse[position.score_col(j)], step_delta[position.score_col(j)]};
           saw_nothing |= statistics[j].saw_nothing();
         }
-        saw_nothing = __any_sync(0xffffffffu, saw_nothing);  // every warp holds all streamed rows
+        saw_nothing = __any_sync(kFullWarp, saw_nothing);  // every warp holds all streamed rows
       }
 
       float p[kScoreRows][kScoreCols], ds[kScoreRows][kScoreCols];

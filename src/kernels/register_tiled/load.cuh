@@ -106,12 +106,12 @@ __device__ __forceinline__ void load_columns(
     int32_t head,
     int head_dim
 ) {
-  constexpr int kWarps = kThreads / kWarp;
+  constexpr int kWarps = kThreads / kWarpSize;
   static_assert(kBlockRows % (4 * kWarps) == 0);
-  const int lane = threadIdx.x % kWarp;
+  const int lane = threadIdx.x % kWarpSize;
   with_element(dtype, [&]<class T>() {
 #pragma unroll 1
-    for (int quad = threadIdx.x / kWarp; quad < kBlockRows / 4; quad += kWarps) {
+    for (int quad = threadIdx.x / kWarpSize; quad < kBlockRows / 4; quad += kWarps) {
       const int row = 4 * quad + lane % 4;
       const bool has_row = row < range.end - range.begin;
       const T* source = row_pointer<T>(tensor, rows, range.begin, head) + row * tensor.row_stride;

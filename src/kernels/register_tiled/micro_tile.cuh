@@ -16,10 +16,10 @@ namespace cuflash::register_tiled {
 // Reduces over the lanes that share a row of lane_grid<kLanes>().
 template <int kLanes, class Combine>
 __device__ __forceinline__ float reduce_over_lanes(float x, Combine&& combine) {
-  static_assert(kLanes < kWarp);
+  static_assert(kLanes < kWarpSize);
 #pragma unroll
   for (int distance = 2; distance < 2 * kLanes; distance *= 2) {
-    x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    x = combine(x, __shfl_xor_sync(kFullWarp, x, distance));
   }
   return x;
 }

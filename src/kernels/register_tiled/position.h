@@ -17,7 +17,7 @@ struct LanePosition {
 
 template <int kLanes>
 CUFLASH_HD LanePosition lane_grid(int lane) {
-  if constexpr (kLanes == kWarp) return {0, lane};
+  if constexpr (kLanes == kWarpSize) return {0, lane};
   return {lane % 2 + lane / (2 * kLanes) * 2, lane / 2 % kLanes};
 }
 
@@ -25,13 +25,13 @@ CUFLASH_HD LanePosition lane_grid(int lane) {
 template <int kRow>
 struct FwdPosition {
   static constexpr FwdTile kTile = kFwdTiles[kRow];
-  static constexpr int kRowGroups = kWarp / kTile.lanes;  // per warp
-  int row_quad;                                           // of the first four rows
+  static constexpr int kRowGroups = kWarpSize / kTile.lanes;  // per warp
+  int row_quad;                                               // of the first four rows
   int lane;
 
   CUFLASH_HD explicit FwdPosition(int thread) {
-    const LanePosition at = lane_grid<kTile.lanes>(thread % kWarp);
-    row_quad = thread / kWarp * (kRowGroups * kTile.rows / 4) + at.row;
+    const LanePosition at = lane_grid<kTile.lanes>(thread % kWarpSize);
+    row_quad = thread / kWarpSize * (kRowGroups * kTile.rows / 4) + at.row;
     lane = at.col;
   }
   CUFLASH_HD int row(int i) const { return 4 * (row_quad + i / 4 * kRowGroups) + i % 4; }
@@ -52,9 +52,9 @@ struct BwdPosition {
   static constexpr int kScoreRows = kTile.warp_rows() / 4;
   static constexpr int kScoreCols = kTile.block_step / kScoreLanes;
   static constexpr int kSumLanes = kTile.head_dim >= 128 ? 16 : 8;
-  static constexpr int kSumRows = kTile.warp_rows() * kSumLanes / kWarp;
+  static constexpr int kSumRows = kTile.warp_rows() * kSumLanes / kWarpSize;
   static constexpr int kSumDims = kTile.head_dim / kSumLanes;
-  static constexpr int kStepLanes = kWarp / (kTile.step_rows() / 4);
+  static constexpr int kStepLanes = kWarpSize / (kTile.step_rows() / 4);
   static constexpr int kStepDims = kTile.head_dim / kStepLanes;
 
   int warp;
@@ -63,15 +63,15 @@ struct BwdPosition {
   LanePosition step;
 
   CUFLASH_HD explicit BwdPosition(int thread) {
-    const int lane = thread % kWarp;
-    warp = thread / kWarp;
+    const int lane = thread % kWarpSize;
+    warp = thread / kWarpSize;
     score = lane_grid<kScoreLanes>(lane);
     sum = lane_grid<kSumLanes>(lane);
     step = lane_grid<kStepLanes>(lane);
   }
   CUFLASH_HD int score_row(int i) const { return warp * kTile.warp_rows() + score.row + i * 4; }
   CUFLASH_HD int score_col(int j) const { return score.col + j * kScoreLanes; }
-  CUFLASH_HD int sum_row(int i) const { return warp * kTile.warp_rows() + sum.row + i * (kWarp / kSumLanes); }
+  CUFLASH_HD int sum_row(int i) const { return warp * kTile.warp_rows() + sum.row + i * (kWarpSize / kSumLanes); }
   CUFLASH_HD int sum_dim(int j) const { return 4 * (sum.col + j / 4 * kSumLanes) + j % 4; }
   CUFLASH_HD int step_row(int i) const { return warp * kTile.step_rows() + 4 * step.row + i; }
   CUFLASH_HD int step_dim(int j) const { return 4 * (step.col + j / 4 * kStepLanes) + j % 4; }

@@ -48,7 +48,7 @@ struct RowStates {
       }
       sum[i] = fmaf(sum[i], rescale[i], block_sum);
     }
-    return __any_sync(0xffffffffu, moved);
+    return __any_sync(kFullWarp, moved);
   }
 
   template <int kLanes>

@@ -6,9 +6,9 @@
 #include <array>
 #include <cstddef>
 
-namespace cuflash::register_tiled {
+#include "kernels/common/warp.h"
 
-inline constexpr int kWarp = 32;
+namespace cuflash::register_tiled {
 
 // Forward: block_m query rows against block_n keys per step. A thread owns `rows` query rows, and of each row the scores
 // of block_n / lanes keys and head_dim / lanes elements of o; `lanes` threads share a row.
@@ -41,7 +41,7 @@ struct BwdTile {
   int threads;
   int min_blocks;  // per SM
 
-  constexpr int warps() const { return threads / kWarp; }
+  constexpr int warps() const { return threads / kWarpSize; }
   constexpr int warp_rows() const { return block_own / warps(); }   // own rows whose scores and gradients a warp holds
   constexpr int pitch() const { return head_dim + 4; }              // lanes of neighbouring rows: 4 banks apart
   constexpr int pitch_w() const { return block_step + 8; }          // of the weights, [own][step]
@@ -78,15 +78,15 @@ inline constexpr std::array kBwdTiles = {
 // clang-format on
 
 constexpr bool is_valid(const FwdTile& t) {
-  const bool divides = t.block_m % t.rows == 0 && t.threads() % kWarp == 0 && kWarp % t.lanes == 0;
+  const bool divides = t.block_m % t.rows == 0 && t.threads() % kWarpSize == 0 && kWarpSize % t.lanes == 0;
   const bool quads = t.rows % 4 == 0 && t.block_n % (4 * t.lanes) == 0 && t.head_dim % (4 * t.lanes) == 0;
   // The arrangement of p exchanges rows within groups of 32.
   return divides && quads && t.block_m % 32 == 0;
 }
 
 constexpr bool is_valid(const BwdTile& t) {
-  return t.threads % kWarp == 0 && t.block_own % t.warps() == 0 && t.warp_rows() % 8 == 0 && t.block_step % 8 == 0 &&
-         t.step_rows() % 4 == 0 && 4 % (t.step_rows() / 4) == 0 && t.head_dim % 32 == 0;
+  return t.threads % kWarpSize == 0 && t.block_own % t.warps() == 0 && t.warp_rows() % 8 == 0 &&
+         t.block_step % 8 == 0 && t.step_rows() % 4 == 0 && 4 % (t.step_rows() / 4) == 0 && t.head_dim % 32 == 0;
 }
 
 static_assert([] {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/common/plans.h"
-#include "kernels/common/select_type.h"
+#include "kernels/common/select_instance.h"
 #include "kernels/sm90/built_architectures.h"
 #include "kernels/sm90/launchers.h"
 #include "kernels/sm90/tensor_map.h"
@@ -45,10 +45,8 @@ Plan plan(const ForwardProblem& problem, const Device& device) {
 }
 
 Status run(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
-  return with_16bit_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
-    return with_head_dim<kFwdTiles>(plan.head_dim, [&]<int kHeadDim>() {
-      return launch_fwd<T, kHeadDim>(problem.args, plan, context);
-    });
+  return with_16bit_instance<kFwdTiles>(problem.dtype, plan, [&]<class T, int kHeadDim>() {
+    return launch_fwd<T, kHeadDim>(problem.args, plan, context);
   });
 }
 

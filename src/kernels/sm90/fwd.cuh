@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1)
   using Block = FwdBlock<kRow>;
   static_assert(sizeof(Block) <= kBlockStateBytes);
   Block& block = *reinterpret_cast<Block*>(shared + kTile.state_offset());
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / kGroupThreads, 0);
+  const int group = __shfl_sync(kFullWarp, threadIdx.x / kGroupThreads, 0);
   if (threadIdx.x == 0) {
     prefetch_map(maps.q);
     prefetch_map(maps.k);

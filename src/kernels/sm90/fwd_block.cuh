@@ -12,6 +12,7 @@
 
 #include "kernels/common/mask.h"
 #include "kernels/common/tile_coord.h"
+#include "kernels/common/warp.h"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/schedule.h"
 #include "kernels/sm90/swizzle.h"
@@ -72,7 +73,7 @@ struct RingBarriers {
   }
   // Consumers, once per warp, whose lanes have all seen the buffer full: behind a wait for products they have.
   __device__ __forceinline__ void release(const RingPosition<kStages>& at) const {
-    if (threadIdx.x % 32 == 0) arrive(shared_address(&empty[at.stage]));
+    if (threadIdx.x % kWarpSize == 0) arrive(shared_address(&empty[at.stage]));
   }
 };
 

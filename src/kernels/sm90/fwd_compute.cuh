@@ -10,6 +10,8 @@
 #pragma once
 
 #include "kernels/common/fragment_score.cuh"
+#include "kernels/common/fwd_block.cuh"
+#include "kernels/common/warp.h"
 #include "kernels/sm90/fwd_store.cuh"
 #include "kernels/sm90/softmax.cuh"
 #include "kernels/sm90/tensor_map.h"
@@ -39,9 +41,8 @@ struct Turns {
 __device__ __forceinline__ Range clean_blocks(const Attention& a, const FwdTask& task, const Range& own, int block_n) {
   if (own.empty()) return {0, task.key_blocks};
   if (own.end - own.begin < 16 && (a.cu_seqlens_q != nullptr || a.seqused_q != nullptr)) return {0, 0};
-  const Range first = visible_keys(a, task.s, own.begin);
-  const Range last = visible_keys(a, task.s, own.end - 1);
-  return {ceil_div(max(last.begin - task.keys.begin, 0), block_n), max(first.end - task.keys.begin, 0) / block_n};
+  const Range all = WarpKeys::of(a, task.s, own, task.keys.begin).all;
+  return {ceil_div(max(all.begin, 0), block_n), max(all.end, 0) / block_n};
 }
 
 // How many blocks at the end of a task's keys no row of the warpgroup sees: it leaves them out, up to `most`, and one at
@@ -49,7 +50,7 @@ __device__ __forceinline__ Range clean_blocks(const Attention& a, const FwdTask&
 __device__ __forceinline__ int unseen_blocks(
     const Attention& a, const FwdTask& task, const Range& rows, int block_n, int most
 ) {
-  const int32_t end = rows.empty() ? 0 : visible_keys(a, task.s, rows.end - 1).end - task.keys.begin;
+  const int32_t end = WarpKeys::of(a, task.s, rows, task.keys.begin).any.end;
   return min(task.key_blocks - max(ceil_div(end, block_n), 1), most);
 }
 
@@ -64,8 +65,8 @@ __device__ __forceinline__ void compute_tiles(
   using QTile = Panels<kTile.block_m>;
   using KVTile = Panels<kBlockN>;
   const Attention& a = args.attention;
-  const int lane = threadIdx.x % 32;
-  const int warp_row = group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16;
+  const int lane = threadIdx.x % kWarpSize;
+  const int warp_row = group * kGroupRows + threadIdx.x % kGroupThreads / kWarpSize * 16;
   const bool strangers = a.cu_seqlens_k != nullptr || a.seqused_k != nullptr;  // behind the keys in use
 
   RingPosition<kTile.q_stages> q;
@@ -92,7 +93,7 @@ __device__ __forceinline__ void compute_tiles(
   int unseen = 0;
   const auto enter = [&](const FwdTask& task) {
     const Range rows = rows_of_task(task, group * kGroupRows, kGroupRows);
-    unseen = __shfl_sync(0xffffffffu, unseen_blocks(a, task, rows, kBlockN, kMostUnseen), 0);
+    unseen = __shfl_sync(kFullWarp, unseen_blocks(a, task, rows, kBlockN, kMostUnseen), 0);
     block.q.wait_full(q);
     block.k.wait_full(k);
     for (int i = 0; i < unseen; ++i) {
@@ -217,8 +218,7 @@ __device__ __forceinline__ void compute_tiles(
       return moves;
     };
 
-    int n =
-        __shfl_sync(0xffffffffu, task->key_blocks, 0) - 1 - unseen;  // known to the compiler as the same in all lanes
+    int n = __shfl_sync(kFullWarp, task->key_blocks, 0) - 1 - unseen;  // known to the compiler as the same in all lanes
     const int first_count = task->keys.end - task->keys.begin - n * kBlockN;  // keys of the first block, or more
     scores_are_done(n == 0);
     soften(n);

@@ -6,6 +6,7 @@
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/fragment_softmax.cuh"
 #include "kernels/common/fragment_store.cuh"
+#include "kernels/common/warp.h"
 #include "kernels/sm90/fwd_block.cuh"
 
 namespace cuflash::sm90 {
@@ -20,11 +21,11 @@ __device__ __forceinline__ Range rows_of_task(const FwdTask& task, int first, in
 template <class T>
 __device__ __noinline__ void store_unseeing_rows(const FwdArgs& args, const FwdTask& task, int first_row) {
   const Attention& a = args.attention;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
   const Range own = rows_of_task(task, first_row, 16);
   for (int32_t row = own.begin; row < own.end; ++row) {
     T* to = mutable_row_pointer<T>(args.o, task.s.q, row, task.at.head);
-    for (int d = lane; d < a.head_dim_v; d += 32) to[d] = from_float<T>(0.0f);
+    for (int d = lane; d < a.head_dim_v; d += kWarpSize) to[d] = from_float<T>(0.0f);
     if (args.lse != nullptr && lane == 0)
       args.lse[lse_offset(a, task.s.q, row, task.at.head)] = kNegativeInfinity<float>;
   }
@@ -33,7 +34,7 @@ __device__ __noinline__ void store_unseeing_rows(const FwdArgs& args, const FwdT
 // Rounded pairs of a warp's rows to a stage of 64 rows, from column kFirst on.
 template <class T, int kFirst, int kColumns, int kNTiles>
 __device__ __forceinline__ void stage_rows(uint32_t stage, const float (&o)[1][kNTiles][4]) {
-  const int row = threadIdx.x % kGroupThreads / 32 * 16 + threadIdx.x % 32 / 4;
+  const int row = threadIdx.x % kGroupThreads / kWarpSize * 16 + threadIdx.x % kWarpSize / 4;
   const uint32_t to = stage + Panels<kGroupRows>::offset(row, 0) + threadIdx.x % 4 * 4;
 #pragma unroll
   for (int n = 0; n < kColumns / 8; ++n) {
@@ -93,8 +94,8 @@ __device__ __forceinline__ void store_tile(
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   const Attention& a = args.attention;
-  const int lane = threadIdx.x % 32;
-  const Range own = rows_of_task(task, group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16, 16);
+  const int lane = threadIdx.x % kWarpSize;
+  const Range own = rows_of_task(task, group * kGroupRows + threadIdx.x % kGroupThreads / kWarpSize * 16, 16);
   const bool check = masks_pairs(a);
   state.finish();
   unsigned redo[2];
@@ -115,7 +116,7 @@ __device__ __forceinline__ void store_tile(
     redo[i] = 0;
     if (check) {
       const bool finite = row_total - row_total == 0.0f;
-      redo[i] = __ballot_sync(0xffffffffu, !finite && inverse == inverse && row < own.end);
+      redo[i] = __ballot_sync(kFullWarp, !finite && inverse == inverse && row < own.end);
     }
     if (args.lse != nullptr && lane % 4 == 0 && row < own.end) {
       args.lse[lse_offset(a, task.s.q, row, task.at.head)] = state.lse(i, factor);

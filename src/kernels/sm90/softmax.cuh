@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "kernels/common/fragment_softmax.cuh"
+#include "kernels/common/warp.h"
 
 namespace cuflash::sm90 {
 
@@ -38,7 +39,7 @@ struct ScoreLimits {
       }
       below &= max(highest[0], highest[1]) < limit[i];
     }
-    return __all_sync(0xffffffffu, below);
+    return __all_sync(kFullWarp, below);
   }
 };
 

@@ -18,6 +18,7 @@
 // Three barriers per step: when the streamed tile has arrived, when p and ds are complete, when nobody reads them any more.
 #pragma once
 
+#include "kernels/common/bwd_sides.cuh"
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
@@ -29,28 +30,6 @@
 #include "kernels/wmma/softmax.cuh"
 
 namespace cuflash::wmma {
-
-enum class Side { kKeys, kQueries };
-
-// The streamed tiles of a block in order: all steps of one query head, then of the next one of the group.
-struct StepCursor {
-  int32_t head;
-  int32_t left;   // rows of this head, from this tile on
-  int32_t begin;  // first row of the tile
-
-  __device__ StepCursor next(const Range& steps, int32_t size) const {
-    if (left > size) return {head, left - size, begin + size};
-    return {head + 1, steps.end - steps.begin, steps.begin};
-  }
-};
-
-// What the weights of a query row need. A row that saw nothing (lse = -inf) has weights of 0, whatever else it holds.
-struct RowStatistics {
-  float lse;
-  float delta;
-
-  __device__ bool saw_nothing() const { return lse == kNegativeInfinity<float>; }
-};
 
 // Statistics of query rows to shared memory; returns whether one of this thread's rows saw nothing.
 template <int kThreads, int kRows>
@@ -86,8 +65,8 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
   T* sDs = sP + kTile.w_elements();                     // [own][step]
   float* all_scratch = reinterpret_cast<float*>(sDs + kTile.w_elements());
   RowStatistics* statistics = reinterpret_cast<RowStatistics*>(all_scratch + kTile.warps * kScratchFloats);
-  const int warp = threadIdx.x / kWarp;
-  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
   float* scratch = all_scratch + warp * kScratchFloats;
   const ElementMap map(scratch, lane);
 
@@ -107,14 +86,28 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
     const Range steps =
         kOwnsKeys ? visible_rows_of_keys(a, s, own.begin, own.end) : visible_keys_of_rows(a, s, own.begin, own.end);
 
-    const auto fetch = [&](auto& copy, bool keys, bool first, int32_t row, int count, int32_t head) {
+    StepCursor step = {kOwnsKeys ? at.head * group_size(a) : at.head, steps.end - steps.begin, steps.begin};
+    const int32_t end_head = steps.empty() ? step.head : step.head + (kOwnsKeys ? group_size(a) : 1);
+    const auto source = [&]<class Copy>(bool keys, bool first, int32_t row, int count, int32_t head) {
       const ConstTensor& tensor = keys ? (first ? args.k : args.v) : (first ? args.q : args.dout);
       const T* rows = row_pointer<T>(tensor, keys ? s.k : s.q, row, head);
-      copy.fetch(rows, tensor.row_stride, count, first ? a.head_dim : a.head_dim_v, aligned);
+      return Copy::source(rows, tensor.row_stride, count, first ? a.head_dim : a.head_dim_v);
     };
-    TileCopy<T, kThreads, kStep, kTile.head_dim, kPitch> step_copy;
+    const auto copy_own = [&](T* to, bool first) {
+      using Copy = TileCopy<T, kThreads, kOwn, kTile.head_dim, kPitch>;
+      Copy copy;
+      const auto from = source.template operator()<Copy>(kOwnsKeys, first, own.begin, own_count, at.head);
+      copy.fetch(from, aligned);
+      copy.place(to, from, aligned);
+    };
+    using StepCopy = TileCopy<T, kThreads, kStep, kTile.head_dim, kPitch>;
+    StepCopy step_copy;
+    typename StepCopy::Source step_source{};
     const auto fetch_step = [&](const StepCursor& step, bool first) {
-      fetch(step_copy, !kOwnsKeys, first, step.begin, step.left, kOwnsKeys ? step.head : key_head(a, at.head));
+      const int32_t head = kOwnsKeys ? step.head : key_head(a, at.head);
+      const int count = step.head == end_head ? 0 : step.left;
+      step_source = source.template operator()<StepCopy>(!kOwnsKeys, first, step.begin, count, head);
+      step_copy.fetch(step_source, aligned);
     };
 
     Sums first_sums[kGradients.rows][kGradients.cols];   // dk or dq
@@ -122,16 +115,11 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
     clear(first_sums);
     clear(second_sums);
 
-    StepCursor step = {kOwnsKeys ? at.head * group_size(a) : at.head, steps.end - steps.begin, steps.begin};
-    const int32_t end_head = steps.empty() ? step.head : step.head + (kOwnsKeys ? group_size(a) : 1);
     __syncthreads();  // the previous tile's results have left
     bool saw_nothing = false;
     if (step.head != end_head) {
-      TileCopy<T, kThreads, kOwn, kTile.head_dim, kPitch> own_copy;
-      fetch(own_copy, kOwnsKeys, true, own.begin, own_count, at.head);
-      own_copy.place(own_first);
-      fetch(own_copy, kOwnsKeys, false, own.begin, own_count, at.head);
-      own_copy.place(own_second);
+      copy_own(own_first, true);
+      copy_own(own_second, false);
       if constexpr (!kOwnsKeys) {
         const int64_t offset = lse_offset(a, s.q, own.begin, at.head);
         saw_nothing = load_statistics<kThreads, kOwn>(statistics, args.lse, delta, offset, own_count);
@@ -139,13 +127,13 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
       fetch_step(step, true);
     }
     while (step.head != end_head) {
-      step_copy.place(step_first);
+      step_copy.place(step_first, step_source, aligned);
       fetch_step(step, false);
       if constexpr (kOwnsKeys) {
         const int64_t offset = lse_offset(a, s.q, step.begin, step.head);
         saw_nothing = load_statistics<kThreads, kStep>(statistics, args.lse, delta, offset, step.left);
       }
-      step_copy.place(step_second);
+      step_copy.place(step_second, step_source, aligned);
       saw_nothing = __syncthreads_or(saw_nothing);
 
       if (warp < kWeights.warps) {
@@ -247,7 +235,7 @@ __device__ __forceinline__ void bwd_tiles(const BwdArgs& args, const bool aligne
         }
       }
       step = step.next(steps, kStep);
-      if (step.head != end_head) fetch_step(step, true);
+      fetch_step(step, true);
       __syncthreads();
     }
 

@@ -2,20 +2,12 @@
 #include "kernels/wmma/family.h"
 
 #include "kernels/common/plans.h"
-#include "kernels/common/select_type.h"
+#include "kernels/common/select_instance.h"
 #include "kernels/wmma/built_architectures.h"
 #include "kernels/wmma/launchers.h"
 #include "kernels/wmma/tiles.h"
 
 namespace cuflash::wmma {
-
-BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, WorkspaceCarver& carver) {
-  const int64_t rows = lse_size(args.attention);
-  BwdWorkspace workspace = {carver.take<float>(rows), nullptr};
-  if (!args.deterministic) workspace.dq_sums = carver.take<float>(rows * dq_pitch(args.attention.head_dim));
-  return workspace;
-}
-
 namespace {
 
 static_assert(kFwdTiles.back().head_dim == kMaxHeadDim && kBwdTiles.back().head_dim == kMaxHeadDim);
@@ -40,18 +32,14 @@ Plan plan_backward(const BackwardProblem& problem, const Device& device) {
 }
 
 Status run_forward(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
-  return with_16bit_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
-    return with_head_dim<kFwdTiles>(plan.head_dim, [&]<int kHeadDim>() {
-      return launch_fwd<T, kHeadDim>(problem.args, plan, context);
-    });
+  return with_16bit_instance<kFwdTiles>(problem.dtype, plan, [&]<class T, int kHeadDim>() {
+    return launch_fwd<T, kHeadDim>(problem.args, plan, context);
   });
 }
 
 Status run_backward(const BackwardProblem& problem, const Plan& plan, const LaunchContext& context) {
-  return with_16bit_dtype(problem.dtype, [&]<class T>(TypeTag<T>) {
-    return with_head_dim<kBwdTiles>(plan.head_dim, [&]<int kHeadDim>() {
-      return launch_bwd<T, kHeadDim>(problem.args, plan, context);
-    });
+  return with_16bit_instance<kBwdTiles>(problem.dtype, plan, [&]<class T, int kHeadDim>() {
+    return launch_bwd<T, kHeadDim>(problem.args, plan, context);
   });
 }
 

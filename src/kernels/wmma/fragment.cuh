@@ -115,7 +115,7 @@ __device__ __forceinline__ void from_scratch(Sums& x, const float* scratch) {
 class ElementMap {
  public:
   __device__ __forceinline__ ElementMap(float* scratch, int lane) {
-    for (int i = lane; i < kSide * kSide; i += kWarp) {
+    for (int i = lane; i < kSide * kSide; i += kWarpSize) {
       scratch[i / kSide * kScratchPitch + i % kSide] = static_cast<float>(i);
     }
     Sums place;
@@ -166,7 +166,7 @@ __device__ __forceinline__ void combine_rows(Sums& x, float* scratch, int lane, 
   float4* half = reinterpret_cast<float4*>(scratch + lane / 2 * kScratchPitch + lane % 2 * 8);
   const auto combine_quad = [&](const float4& v) { return combine(combine(v.x, v.y), combine(v.z, v.w)); };
   float value = combine(combine_quad(half[0]), combine_quad(half[1]));
-  value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
+  value = combine(value, __shfl_xor_sync(kFullWarp, value, 1));
   half[0] = half[1] = make_float4(value, value, value, value);
   from_scratch(x, scratch);
 }
@@ -180,7 +180,7 @@ __device__ __forceinline__ void map_one_by_one(Sums (&x)[kRows][kCols], float* s
     for (int j = 0; j < kCols; ++j) {
       to_scratch(scratch, x[i][j]);
 #pragma unroll 1
-      for (int e = lane; e < kSide * kSide; e += kWarp) {
+      for (int e = lane; e < kSide * kSide; e += kWarpSize) {
         float& value = scratch[e / kSide * kScratchPitch + e % kSide];
         value = f(value, i * kSide + e / kSide, j * kSide + e % kSide);
       }

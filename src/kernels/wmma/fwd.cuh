@@ -20,6 +20,7 @@
 
 #include "kernels/common/alignment.h"
 #include "kernels/common/exact_rows.cuh"
+#include "kernels/common/fwd_block.cuh"
 #include "kernels/common/mask.h"
 #include "kernels/common/score.h"
 #include "kernels/common/tile_coord.h"
@@ -31,30 +32,6 @@
 #include "launch.cuh"
 
 namespace cuflash::wmma {
-
-// Which keys the rows of a warp see, counted from the first key of the block on.
-struct WarpKeys {
-  Range any;  // seen by some row
-  Range all;  // seen by every row
-
-  __device__ static WarpKeys of(const Attention& a, const Sequence& s, const Range& rows, int32_t origin) {
-    if (rows.empty()) return {};
-    const Range first = visible_keys(a, s, rows.begin);
-    const Range last = visible_keys(a, s, rows.end - 1);
-    return {{first.begin - origin, last.end - origin}, {last.begin - origin, first.end - origin}};
-  }
-};
-
-// What a block works on. It lies in shared memory: the main loop needs it at the edges of the mask only, and has no
-// registers for it.
-template <int kWarps>
-struct FwdBlock {
-  TileCoord at;
-  Sequence s;
-  Range rows;
-  Range keys;  // that some row sees
-  WarpKeys seen[kWarps];
-};
 
 template <class T, int kRow>
 __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligned) {
@@ -71,8 +48,8 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
   T* sQ = reinterpret_cast<T*>(shared);
   T* sK = sQ + kTile.q_elements();
   T* sV = sK + kTile.k_elements();
-  const int warp = threadIdx.x / kWarp;
-  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
   unsigned char* own = reinterpret_cast<unsigned char*>(sV + kTile.k_elements()) + warp * kTile.warp_bytes();
   T* sP = reinterpret_cast<T*>(own);
   float* scratch = reinterpret_cast<float*>(own);  // in turn with p
@@ -111,20 +88,22 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
 
     using KeyCopy = TileCopy<T, kThreads, kTile.block_n, kTile.head_dim, kPitch>;
     KeyCopy k_copy, v_copy;
-    const T* k = row_pointer<T>(args.k, s.k, keys.begin, head_k);
+    const T* k = row_pointer<T>(args.k, s.k, keys.begin, head_k);  // of the next tile
     const T* v = row_pointer<T>(args.v, s.k, keys.begin, head_k);
+    const auto k_source = [&](int32_t left) { return KeyCopy::source(k, args.k.row_stride, left, a.head_dim); };
+    const auto v_source = [&](int32_t left) { return KeyCopy::source(v, args.v.row_stride, left, a.head_dim_v); };
     const auto fetch = [&](int32_t left) {
-      k_copy.fetch(k, args.k.row_stride, left, a.head_dim, aligned);
-      v_copy.fetch(v, args.v.row_stride, left, a.head_dim_v, aligned);
-      k += kTile.block_n * args.k.row_stride;
-      v += kTile.block_n * args.v.row_stride;
+      k_copy.fetch(k_source(left), aligned);
+      if (kTile.v_with_k) v_copy.fetch(v_source(left), aligned);
     };
     const int32_t key_count = max(keys.end - keys.begin, 0);
     if (key_count > 0) {
-      TileCopy<T, kThreads, kTile.block_m, kTile.head_dim, kPitch> q_copy;
+      using QCopy = TileCopy<T, kThreads, kTile.block_m, kTile.head_dim, kPitch>;
+      QCopy q_copy;
       const T* q = row_pointer<T>(args.q, s.q, rows.begin, at.head);
-      q_copy.fetch(q, args.q.row_stride, rows.end - rows.begin, a.head_dim, aligned);
-      q_copy.place(sQ);
+      const auto q_source = QCopy::source(q, args.q.row_stride, rows.end - rows.begin, a.head_dim);
+      q_copy.fetch(q_source, aligned);
+      q_copy.place(sQ, q_source, aligned);
       fetch(key_count);
     } else {
       __syncthreads();  // no other barrier precedes the reads of `block`
@@ -134,16 +113,24 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
     Sums o[kRows][kDims];
     clear(o);
 #pragma unroll 1
-    for (int32_t left = key_count; left > 0; left -= kTile.block_n) {
-      k_copy.place(sK);
-      v_copy.place(sV);
+    for (uint32_t begin = 0; begin < static_cast<uint32_t>(key_count); begin += kTile.block_n) {  // may pass 2^31
+      const int32_t left = key_count - static_cast<int32_t>(begin);
+      k_copy.place(sK, k_source(left), aligned);
+      if constexpr (!kTile.v_with_k) {
+        v_copy.fetch(v_source(left), aligned);
+        __syncwarp();  // all of it is on its way before the first part is waited for
+      }
+      v_copy.place(sV, v_source(left), aligned);
+      k += kTile.block_n * args.k.row_stride;
+      v += kTile.block_n * args.v.row_stride;
       __syncthreads();
 
 #pragma unroll 1
       for (int step = 0; step < kTile.block_n; step += kStep) {
-        const int32_t first = key_count - left + step;
+        const int32_t first = static_cast<int32_t>(begin) + step;
         const WarpKeys seen = block.seen[warp];
         if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
+        const bool edge = first < seen.all.begin || first + kStep > seen.all.end;
 
         const ElementMap places = map.anew();
         Sums p[kRows][kKeys];
@@ -157,7 +144,7 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
             return score_of(a, product, slope, block.s, first_row + row, first_key + col).value;
           });
         }
-        if (first < seen.all.begin || first + kStep > seen.all.end) {
+        if (edge) {
           const TileMask mask = key_mask(a, block.s, own_rows(block.rows).begin, block.keys.begin + first);
           for_each_element(p, places, [&](float& score, int row, int col) {
             if (!mask.sees(row, col)) score = kNegativeInfinity<float>;
@@ -170,7 +157,7 @@ __device__ __forceinline__ void fwd_tiles(const FwdArgs& args, const bool aligne
         add_product<kStep>(o, along_rows<kPitchP>(sP), down_columns<kPitch>(sV + step * kPitch));
         __syncwarp();
       }
-      if (left > kTile.block_n) fetch(left - kTile.block_n);
+      fetch(left - kTile.block_n);
       __syncthreads();
     }
 

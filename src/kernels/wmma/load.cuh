@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/common/warp_reduce.cuh"
+#include "kernels/common/warp.h"
 #include "kernels/wmma/tiles.h"
 
 namespace cuflash::wmma {
@@ -17,25 +17,35 @@ inline constexpr int kChunk = 8;  // elements of 16 bytes
 template <class T, int kThreads, int kRows, int kHeadDim, int kPitch>
 class TileCopy {
  public:
+  // Where a thread reads its part of a tile.
+  struct Source {
+    const T* first;
+    int64_t step;
+    int left;  // rows from its first one on
+    int used;  // elements from its chunk on
+  };
+
   // `rows`: the first row of the tile, `count` of which are in use (or more, or none).
-  __device__ __forceinline__ void fetch(const T* rows, int64_t row_stride, int count, int head_dim, bool aligned) {
-    source_ = rows + row() * row_stride + dim();
-    step_ = kRowStep * row_stride;
-    left_ = count - row();
-    used_ = head_dim - dim();
-    aligned_ = aligned;
-    if (!aligned) return;
+  __device__ __forceinline__ static Source source(const T* rows, int64_t row_stride, int count, int head_dim) {
+    return {rows + row() * row_stride + dim(), kRowStep * row_stride, count - row(), head_dim - dim()};
+  }
+
+  // Every part is set, also where nothing is read: the compiler would keep the old one for that case, through all that lies
+  // between the two.
+  __device__ __forceinline__ void fetch(const Source& from, bool aligned) {
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
       part_[i] = make_uint4(0, 0, 0, 0);
-      if (i * kRowStep < left_ && used_ > 0) part_[i] = *reinterpret_cast<const uint4*>(source_ + i * step_);
+      if (aligned && i * kRowStep < from.left && from.used > 0) {
+        part_[i] = *reinterpret_cast<const uint4*>(from.first + i * from.step);
+      }
     }
   }
 
-  __device__ __forceinline__ void place(T* tile) const {
+  __device__ __forceinline__ void place(T* tile, const Source& from, bool aligned) const {
     uint4* to = reinterpret_cast<uint4*>(tile + row() * kPitch + dim());
     constexpr int kStep = kRowStep * kPitch / kChunk;
-    if (aligned_) {
+    if (aligned) {
 #pragma unroll
       for (int i = 0; i < kParts; ++i) to[i * kStep] = part_[i];
       return;
@@ -45,7 +55,7 @@ class TileCopy {
       alignas(16) T chunk[kChunk];
 #pragma unroll
       for (int e = 0; e < kChunk; ++e) {
-        chunk[e] = i * kRowStep < left_ && e < used_ ? source_[i * step_ + e] : from_float<T>(0.0f);
+        chunk[e] = i * kRowStep < from.left && e < from.used ? from.first[i * from.step + e] : from_float<T>(0.0f);
       }
       to[i * kStep] = *reinterpret_cast<const uint4*>(chunk);
     }
@@ -60,11 +70,6 @@ class TileCopy {
   __device__ static int row() { return threadIdx.x / kChunks; }
   __device__ static int dim() { return threadIdx.x % kChunks * kChunk; }
 
-  const T* source_;
-  int64_t step_;
-  int left_;  // rows from this thread's first one on
-  int used_;  // elements from its chunk on
-  bool aligned_;
   uint4 part_[kParts];
 };
 

@@ -54,10 +54,10 @@ struct RowStates {
         far |= is_far(value * factor, reference[i].x[e]);
       }
     }
-    if (__any_sync(0xffffffffu, far)) {
+    if (__any_sync(kFullWarp, far)) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) raise(i, highest[i], factor, o[i], scratch, lane);
-      huge = __any_sync(0xffffffffu, huge);
+      huge = __any_sync(kFullWarp, huge);
     }
     if (huge) {
       for_each_place<kRows, kCols>([&](int i, int j, int e) { p[i][j].x[e] = __fmul_rn(p[i][j].x[e], factor); });

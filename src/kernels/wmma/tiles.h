@@ -7,9 +7,10 @@
 #include <array>
 #include <cstddef>
 
+#include "kernels/common/warp.h"
+
 namespace cuflash::wmma {
 
-inline constexpr int kWarp = 32;
 inline constexpr int kSide = 16;    // rows and columns of a fragment
 inline constexpr int kPadding = 8;  // 16-bit elements behind a row: neighbouring rows are 16 bytes apart in the banks
 
@@ -26,11 +27,12 @@ struct FwdTile {
   int block_n;
   int step_n;
   int row_fragments;
+  bool v_with_k;   // v waits in registers beside k, else it is read when k has left them
   int min_blocks;  // per SM, for the register allocator
 
   constexpr int warp_rows() const { return kSide * row_fragments; }
   constexpr int warps() const { return block_m / warp_rows(); }
-  constexpr int threads() const { return warps() * kWarp; }
+  constexpr int threads() const { return warps() * kWarpSize; }
   constexpr int pitch() const { return head_dim + kPadding; }
   constexpr int pitch_p() const { return step_n + kPadding; }
   constexpr int q_elements() const { return block_m * pitch(); }
@@ -54,7 +56,7 @@ struct BwdTile {
   int warps;
   int min_blocks;  // per SM
 
-  constexpr int threads() const { return warps * kWarp; }
+  constexpr int threads() const { return warps * kWarpSize; }
   constexpr int pitch() const { return head_dim + kPadding; }
   constexpr int pitch_w() const { return block_step + kPadding; }  // of p and ds, [own][step]
   constexpr int own_elements() const { return block_own * pitch(); }
@@ -69,13 +71,13 @@ struct BwdTile {
 
 // clang-format off
 inline constexpr std::array kFwdTiles = {
-    FwdTile{.head_dim = 32,  .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 2, .min_blocks = 3},  //  30 KB
-    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 2, .min_blocks = 2},  //  46 KB
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 1, .min_blocks = 2},  //  78 KB
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32, .step_n = 32, .row_fragments = 1, .min_blocks = 1},  //  61 KB
-    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 1, .min_blocks = 1},  // 142 KB
-    FwdTile{.head_dim = 256, .block_m = 64,  .block_n = 32, .step_n = 32, .row_fragments = 1, .min_blocks = 1},  //  71 KB
-    FwdTile{.head_dim = 256, .block_m = 64,  .block_n = 16, .step_n = 16, .row_fragments = 1, .min_blocks = 1},  //  54 KB
+    FwdTile{.head_dim = 32,  .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 2, .v_with_k = true,  .min_blocks = 3},  //  30 KB
+    FwdTile{.head_dim = 64,  .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 2, .v_with_k = true,  .min_blocks = 2},  //  46 KB
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 1, .v_with_k = false, .min_blocks = 2},  //  78 KB
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 32, .step_n = 32, .row_fragments = 1, .v_with_k = true,  .min_blocks = 1},  //  61 KB
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64, .step_n = 32, .row_fragments = 1, .v_with_k = true,  .min_blocks = 1},  // 142 KB
+    FwdTile{.head_dim = 256, .block_m = 64,  .block_n = 32, .step_n = 32, .row_fragments = 1, .v_with_k = true,  .min_blocks = 1},  //  71 KB
+    FwdTile{.head_dim = 256, .block_m = 64,  .block_n = 16, .step_n = 16, .row_fragments = 1, .v_with_k = true,  .min_blocks = 1},  //  54 KB
 };
 inline constexpr std::array kBwdTiles = {
     BwdTile{.head_dim = 32,  .block_own = 64, .block_step = 64, .warps = 4, .min_blocks = 2},  //  43.5 KB

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+// In place of src/kernels/common/ptx.cuh, which says what the functions do.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/common/base2.h"
+
+namespace cuflash {
+
+// The instruction is exact to 2 units in the last place.
+inline float exp2_approx(float x) { return std::exp2(x); }
+
+inline float exp2_to_zero(float x) {
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0.0f : y;
+}
+
+}  // namespace cuflash
