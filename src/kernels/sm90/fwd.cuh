@@ -13,7 +13,7 @@
 //   group 1           s | softmax, o | ...                in turns: products of one under the softmax of the other
 //
 // One block per SM stays for all of its tiles (schedule.h). Loader and consumers meet at barriers in shared memory
-// (fwd_block.cuh), consumers among themselves at named barriers. Rows of o that come out as NaN or infinite under a mask
+// (fwd_state.cuh), consumers among themselves at named barriers. Rows of o that come out as NaN or infinite under a mask
 // are computed again by the definition (common/exact_rows.cuh). What limits it: see docs/kernels/sm90.md.
 #pragma once
 
@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1)
     fwd_kernel(const __grid_constant__ FwdMaps maps, const __grid_constant__ FwdArgs args) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   extern __shared__ __align__(1024) unsigned char shared[];
-  using Block = FwdBlock<kRow>;
-  static_assert(sizeof(Block) <= kBlockStateBytes);
-  Block& block = *reinterpret_cast<Block*>(shared + kTile.state_offset());
+  using State = FwdState<kRow>;
+  static_assert(sizeof(State) <= kBlockStateBytes);
+  State& block = *reinterpret_cast<State*>(shared + kTile.state_offset());
   const int group = __shfl_sync(kFullWarp, threadIdx.x / kGroupThreads, 0);
   if (threadIdx.x == 0) {
     prefetch_map(maps.q);

@@ -56,7 +56,7 @@ __device__ __forceinline__ int unseen_blocks(
 
 template <class T, int kRow>
 __device__ __forceinline__ void compute_tiles(
-    const FwdArgs& args, const FwdMaps& maps, FwdBlock<kRow>& block, uint32_t shared, int group
+    const FwdArgs& args, const FwdMaps& maps, FwdState<kRow>& block, uint32_t shared, int group
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   constexpr int kBlockN = kTile.block_n;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void compute_tiles(
 
   RingPosition<kTile.q_stages> q;
   RingPosition<kTile.stages> k, v;
-  RingPosition<FwdBlock<kRow>::kTasks> taken, done;
+  RingPosition<FwdState<kRow>::kTasks> taken, done;
   float s[1][kBlockN / 8][4];   // products, scores, weights
   uint32_t p[kBlockN / 16][4];  // weights, rounded
   float o[1][kHeadDim / 8][4];

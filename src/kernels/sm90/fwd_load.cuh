@@ -3,7 +3,7 @@
 // borders of tiles.
 #pragma once
 
-#include "kernels/sm90/fwd_block.cuh"
+#include "kernels/sm90/fwd_state.cuh"
 #include "kernels/sm90/tensor_map.h"
 
 namespace cuflash::sm90 {
@@ -31,7 +31,7 @@ __device__ __forceinline__ FwdTask task_of(const Attention& a, const TileCoord& 
 
 template <int kRow>
 __device__ __forceinline__ void load_tiles(
-    const Attention& a, const FwdMaps& maps, FwdBlock<kRow>& block, uint32_t shared
+    const Attention& a, const FwdMaps& maps, FwdState<kRow>& block, uint32_t shared
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   constexpr int kHeadDim = kTile.head_dim;
@@ -41,7 +41,7 @@ __device__ __forceinline__ void load_tiles(
   using Position = RingPosition<kTile.stages>;
   RingPosition<kTile.q_stages> q;
   Position k, v;
-  RingPosition<FwdBlock<kRow>::kTasks> slot;
+  RingPosition<FwdState<kRow>::kTasks> slot;
   const auto post = [&](const FwdTask& task) {
     block.task.wait_empty(slot);
     block.tasks[slot.stage] = task;

@@ -7,7 +7,7 @@
 #include "kernels/common/fragment_softmax.cuh"
 #include "kernels/common/fragment_store.cuh"
 #include "kernels/common/warp.h"
-#include "kernels/sm90/fwd_block.cuh"
+#include "kernels/sm90/fwd_state.cuh"
 
 namespace cuflash::sm90 {
 

@@ -78,7 +78,7 @@ struct RingBarriers {
 };
 
 template <int kRow>
-struct FwdBlock {
+struct FwdState {
   static constexpr FwdTile kTile = kFwdTiles[kRow];
   static constexpr int kTasks = 2;  // this one until o is stored, and the next
 
