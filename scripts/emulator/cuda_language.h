@@ -3,6 +3,7 @@
 // is missing here does not compile, so that nothing of a kernel is left out in silence.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,7 @@
 #undef __forceinline__
 #undef __noinline__
 #undef __launch_bounds__
+#undef __grid_constant__
 #undef __shared__
 #undef __align__
 #define __device__
@@ -29,6 +31,7 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
@@ -103,7 +106,7 @@ inline constexpr emulator::Extent &blockIdx = emulator::block_index, &blockDim =
 // ---- Barriers, and operations of a warp
 
 inline void __syncthreads() { emulator::meet_block(0, blockDim.x); }
-inline int __syncthreads_or(int value) { return emulator::sum_of_block(value != 0) != 0; }
+inline int __syncthreads_or(int value) { return emulator::meet_block(0, blockDim.x, value != 0) != 0; }
 inline void __syncwarp(unsigned mask = emulator::kFullWarp) {
   emulator::expect_full_warp(mask);
   emulator::meet_warp([](const void* const*) {}, nullptr);
@@ -128,9 +131,11 @@ inline float atomicAdd(float* to, float value) {
   return before;
 }
 inline unsigned __float_as_uint(float x) { return emulator::bits_as<unsigned>(x); }
+inline int __float_as_int(float x) { return emulator::bits_as<int>(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __vimax3_s32(int a, int b, int c) { return std::max(a, std::max(b, c)); }
 
 using std::isfinite;
 using std::isnan;

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "device.h"
+#include "tensor_copies.h"
 
 namespace {
 
@@ -94,6 +95,23 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = emulator::kSharedBytes; return cudaSuccess;
     default: return remember(cudaErrorInvalidValue);
   }
+}
+
+// The driver has one function: it makes tensor maps.
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* name, void** function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* result
+) {
+  const bool found = std::strcmp(name, "cuTensorMapEncodeTiled") == 0;
+  *function = found ? reinterpret_cast<void*>(&emulator::encode_tensor_map) : nullptr;
+  *result = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}
+
+// Of toolkits before 12.5.
+cudaError_t cudaGetDriverEntryPoint(
+    const char* name, void** function, unsigned long long flags, cudaDriverEntryPointQueryResult* result
+) {
+  return cudaGetDriverEntryPointByVersion(name, function, 12000, flags, result);
 }
 
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }

@@ -10,9 +10,12 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "fiber.h"
+#include "products.h"
+#include "tensor_copies.h"
 
 namespace emulator {
 
@@ -21,11 +24,9 @@ Extent block_index, block_size, grid_size;
 
 namespace {
 
-constexpr uint32_t kSharedBase = 1024;  // address of the first byte: 0 is no address
-constexpr unsigned kMaxThreads = 1024;
-
 enum class Schedule {
   kFine,        // every warp does one step in turn
+  kRagged,      // as kFine, but only some lanes of the warp do it
   kFar,         // every warp runs until it has to wait
   kOneBehind,   // as kFar, but one warp runs only when no other can
   kOneInFront,  // one warp runs whenever it can
@@ -80,7 +81,20 @@ struct Thread {
 
 struct Barrier {
   unsigned arrived = 0, expected = 0;
-  std::vector<unsigned> waiting;
+  int sum = 0, last_sum = 0;
+  Queue waiting;
+
+  // Says whether this thread was the last that was waited for.
+  bool arrive(unsigned threads_expected, int value) {
+    if (arrived > 0 && expected != threads_expected) fault("threads expect different numbers at a barrier");
+    expected = threads_expected;
+    sum += value;
+    if (++arrived < expected) return false;
+    arrived = 0;
+    last_sum = std::exchange(sum, 0);
+    waiting.wake();
+    return true;
+  }
 };
 
 std::mt19937 random_from_environment() {
@@ -98,11 +112,17 @@ std::array<Thread, kMaxThreads> threads;
 std::array<uint32_t, kMaxThreads / kWarpSize> ready;  // bits of the lanes that neither wait nor have ended
 std::array<unsigned, kMaxThreads / kWarpSize> arrived_in_warp;
 std::array<Barrier, 16> barriers;
+std::vector<std::function<void()>> late_actions;
 unsigned num_live = 0;
-uint32_t poison = 0;
-int block_sum = 0;
+uint32_t poison_bits = 0;
 
 Thread& self() { return threads[current_thread]; }
+
+void fill_with_poison(std::byte* to, size_t bytes) {
+  for (size_t i = 0; i + sizeof(poison_bits) <= bytes; i += sizeof(poison_bits)) {
+    std::memcpy(to + i, &poison_bits, sizeof(poison_bits));
+  }
+}
 
 uint32_t& ready_lanes_with(unsigned thread) { return ready[thread / kWarpSize]; }
 uint32_t lane_bit(unsigned thread) { return uint32_t{1} << thread % kWarpSize; }
@@ -119,9 +139,8 @@ void run_thread() {
   wait_for_others();
 }
 
-// Runs each ready lane of a warp until its next meeting, in a drawn order; says whether there was one.
-bool step(unsigned warp) {
-  const uint32_t lanes = ready[warp];
+// Runs these lanes of a warp until their next meeting, in a drawn order; says whether there was one.
+bool step(unsigned warp, uint32_t lanes) {
   if (lanes == 0) return false;
   const uint32_t draw = random_bits();
   const unsigned first = draw % kWarpSize;
@@ -135,10 +154,26 @@ bool step(unsigned warp) {
   return true;
 }
 
+bool step(unsigned warp) { return step(warp, ready[warp]); }
+
+bool step_of_some(unsigned warp) {
+  const uint32_t some = ready[warp] & random_bits();
+  return step(warp, some != 0 ? some : ready[warp]);
+}
+
 bool run_until_it_waits(unsigned warp) {
   bool any = false;
   while (step(warp)) any = true;
   return any;
+}
+
+bool do_something_late() {
+  if (late_actions.empty()) return false;
+  std::swap(late_actions[random_bits() % late_actions.size()], late_actions.back());
+  const std::function<void()> action = std::move(late_actions.back());
+  late_actions.pop_back();
+  action();
+  return true;
 }
 
 // One round over the warps; says whether any of them could run.
@@ -147,6 +182,8 @@ bool run_round(Schedule schedule, const std::vector<unsigned>& order, unsigned s
   for (const unsigned warp : order) {
     if (schedule == Schedule::kFine) {
       any |= step(warp);
+    } else if (schedule == Schedule::kRagged) {
+      any |= step_of_some(warp);
     } else if (schedule == Schedule::kFar) {
       any |= run_until_it_waits(warp);
     } else if (warp != special) {
@@ -157,18 +194,15 @@ bool run_round(Schedule schedule, const std::vector<unsigned>& order, unsigned s
       }
     }
   }
-  if (schedule == Schedule::kOneBehind && !any) any = step(special);
-  return any;
+  if (schedule == Schedule::kOneBehind && !any) any = (random_bits() % 2 == 0 && do_something_late()) || step(special);
+  return any || do_something_late();
 }
 
 void run_block(Schedule schedule) {
-  for (size_t i = 0; i + sizeof(poison) <= launch.shared_bytes; i += sizeof(poison)) {
-    std::memcpy(launch.shared + i, &poison, sizeof(poison));
-  }
+  fill_with_poison(launch.shared, launch.shared_bytes);
   barriers.fill({});
   arrived_in_warp.fill(0);
   std::fill_n(ready.begin(), launch.threads / kWarpSize, ~uint32_t{0});
-  block_sum = 0;
   num_live = launch.threads;
   for (unsigned i = 0; i < launch.threads; ++i) {
     Thread& thread = threads[i];
@@ -183,6 +217,9 @@ void run_block(Schedule schedule) {
     if (!run_round(schedule, order, special))
       fault("all threads wait: a barrier or an operation of a warp is not met by all");
   }
+  if (!late_actions.empty()) fault("a copy arrives when its block has ended");
+  end_block_of_copies();
+  end_block_of_products();
 }
 
 }  // namespace
@@ -208,28 +245,25 @@ void meet_warp(Operation operation, const void* payload) {
   ready[warp] = ~uint32_t{0};
 }
 
-void meet_block(int barrier, unsigned expected) {
+int meet_block(int barrier, unsigned threads_expected, int value) {
   Barrier& b = barriers.at(barrier);
-  if (b.arrived > 0 && b.expected != expected) fault("threads expect different numbers at a barrier");
-  b.expected = expected;
-  if (++b.arrived < expected) {
-    b.waiting.push_back(current_thread);
-    return wait_for_others();
-  }
-  for (const unsigned thread : b.waiting) ready_lanes_with(thread) |= lane_bit(thread);
-  b.waiting.clear();
-  b.arrived = 0;
+  if (!b.arrive(threads_expected, value)) b.waiting.wait();
+  return b.last_sum;
 }
 
-int sum_of_block(int value) {
-  block_sum += value;
-  meet_block(0, launch.threads);
-  const int sum = block_sum;
-  meet_block(0, launch.threads);
-  block_sum = 0;  // every thread has read it; all clear it before the next meeting
-  meet_block(0, launch.threads);
-  return sum;
+void arrive_at_block(int barrier, unsigned threads_expected) { barriers.at(barrier).arrive(threads_expected, 0); }
+
+void Queue::wait() {
+  threads_.push_back(current_thread);
+  wait_for_others();
 }
+
+void Queue::wake() {
+  for (const unsigned thread : threads_) ready_lanes_with(thread) |= lane_bit(thread);
+  threads_.clear();
+}
+
+void do_later(std::function<void()> action) { late_actions.push_back(std::move(action)); }
 
 uint32_t shared_address(const void* pointer) {
   const auto offset = static_cast<const std::byte*>(pointer) - launch.shared;
@@ -249,9 +283,11 @@ void copy_async(void* to, const void* from, unsigned bytes, unsigned used) {
   if (used > bytes) fault("an asynchronous copy uses more bytes than it has");
   if (reinterpret_cast<uintptr_t>(from) % bytes != 0) fault("the source of an asynchronous copy is not aligned");
   const Copy copy{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, used};
-  for (unsigned i = 0; i < bytes; i += sizeof(poison)) std::memcpy(copy.to + i, &poison, sizeof(poison));
+  fill_with_poison(copy.to, bytes);
   self().copies.add(copy);
 }
+
+uint32_t poison() { return poison_bits; }
 
 void commit_copies() { self().copies.commit(); }
 
@@ -264,7 +300,7 @@ void run(const Launch& requested, const std::function<void()>& kernel) {
   grid_size = {launch.blocks, 1, 1};
   block_size = {launch.threads, 1, 1};
   const auto schedule = static_cast<Schedule>(random_bits() % static_cast<unsigned>(Schedule::kCount));
-  poison = random_bits() % 2 == 0 ? 0x7fff7fff : 0x42804280;  // NaN, or numbers that could pass for data
+  poison_bits = random_bits() % 2 == 0 ? 0x7fff7fff : 0x42804280;
   for (unsigned block = 0; block < launch.blocks; ++block) {
     block_index = {block, 0, 0};
     run_block(schedule);

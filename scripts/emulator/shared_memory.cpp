@@ -23,5 +23,8 @@ extern unsigned char shared[] CUFLASH_SHARED_MEMORY;
 namespace cp_async {
 extern unsigned char shared[] CUFLASH_SHARED_MEMORY;
 }
+namespace sm90 {
+extern unsigned char shared[] CUFLASH_SHARED_MEMORY;
+}
 
 }  // namespace cuflash

@@ -91,17 +91,6 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   );
 }
 
-template <class T>
-uint32_t pack(float low, float high) {
-  const auto round = [](float x) {
-    if constexpr (std::is_same_v<T, __half>)
-      return emulator::bits_of(__float2half_rn(x));
-    else
-      return emulator::bits_of(__float2bfloat16_rn(x));
-  };
-  return round(low) | uint32_t{round(high)} << 16;
-}
-
 inline void store_pair(uint32_t to, uint32_t pair) { std::memcpy(emulator::shared_pointer(to, 4), &pair, 4); }
 
 template <int kThreads>

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// In place of src/kernels/sm90/ptx.cuh, which says what the functions do.
+#pragma once
+
+#include "device.h"
+#include "tensor_copies.h"
+
+namespace cuflash::sm90 {
+
+inline uint32_t shared_address(const void* pointer) { return emulator::shared_address(pointer); }
+
+inline void init_barrier(uint32_t barrier, int arrivals) { emulator::init_barrier(barrier, arrivals); }
+inline void publish_barriers() {}
+inline void arrive(uint32_t barrier) { emulator::arrive(barrier, 0); }
+inline void arrive_expecting(uint32_t barrier, int bytes) { emulator::arrive(barrier, bytes); }
+inline void wait_phase(uint32_t barrier, uint32_t parity) { emulator::wait_phase(barrier, parity); }
+
+enum class Keep { kFirst, kLast };
+template <Keep>
+uint64_t cache_policy() {
+  return 0;
+}
+inline void prefetch_map(const CUtensorMap&) {}
+
+inline void load_box(
+    uint32_t to, const CUtensorMap& map, uint32_t barrier, uint64_t, int column, int row, int head, int entry
+) {
+  emulator::load_box(to, map, barrier, {column, row, head, entry});
+}
+inline void store_box(const CUtensorMap& map, uint32_t from, int column, int row, int head, int entry) {
+  emulator::store_box(map, from, {column, row, head, entry});
+}
+inline void commit_stores() { emulator::commit_stores(); }
+inline void wait_stores_read() { emulator::wait_stores_read(); }
+inline void publish_writes() { emulator::publish_writes(); }
+
+template <int kThreads>
+void sync_threads(int barrier) {
+  emulator::meet_block(barrier, kThreads);
+}
+template <int kThreads>
+void arrive_threads(int barrier) {
+  emulator::arrive_at_block(barrier, kThreads);
+}
+template <int kThreads>
+bool sync_any(int barrier, bool x) {
+  return emulator::meet_block(barrier, kThreads, x) != 0;
+}
+
+template <int>
+void give_registers() {}
+template <int>
+void take_registers() {}
+
+inline void store_pair(uint32_t to, uint32_t pair) { emulator::write_shared(to, &pair, sizeof(pair)); }
+inline void clear_chunk(uint32_t to) {
+  const uint32_t zeros[4] = {};
+  emulator::write_shared(to, zeros, sizeof(zeros));
+}
+
+}  // namespace cuflash::sm90

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// In place of src/kernels/sm90/wgmma.cuh, which says what the functions do.
+#pragma once
+
+#include <cstdint>
+
+#include "products.h"
+
+namespace cuflash::sm90 {
+
+inline void begin_products() {}
+inline void commit_products() { emulator::commit_products(); }
+template <int kPending>
+void wait_products() {
+  emulator::wait_products(kPending);
+}
+
+template <int kBlocks>
+void pin(float (&)[kBlocks][4]) {}
+template <int kBlocks>
+void pin(uint32_t (&)[kBlocks][4]) {}
+
+template <class T, int kBlocks>
+void multiply(float (&d)[kBlocks][4], uint64_t a, uint64_t b, bool add) {
+  emulator::multiply<T>({d[0], kBlocks, nullptr, a, b, add});
+}
+template <class T, int kBlocks>
+void multiply(float (&d)[kBlocks][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+  emulator::multiply<T>({d[0], kBlocks, a, 0, b, add});
+}
+
+}  // namespace cuflash::sm90
