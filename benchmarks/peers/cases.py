@@ -92,12 +92,13 @@ def ladder_cases():
 
 
 SETS = {"fp32": fp32_cases, "baseline": baseline_cases, "ladder": ladder_cases, "grid": grid_cases}
-# Libraries that a set compares with where --libraries does not say it. flash2, cudnn: no fp32.
+# Libraries that a set compares with where --libraries does not say it, flash3 only with --flash3. flash2, flash3, cudnn:
+# no fp32.
 SET_LIBRARIES = {
     "fp32": ("cuflash", "mem_efficient", "naive"),
-    "baseline": ("cuflash", "cudnn", "flash2", "mem_efficient", "naive"),
+    "baseline": ("cuflash", "cudnn", "flash2", "flash3", "mem_efficient", "naive"),
     "ladder": ("cuflash", "flash2", "naive"),
-    "grid": ("cuflash", "cudnn", "flash2"),
+    "grid": ("cuflash", "cudnn", "flash2", "flash3"),
 }
 # Kernels of cuflash that a set measures where --kernels does not say it; None: auto and all that accept.
 SET_KERNELS = {"fp32": None, "baseline": None, "ladder": None, "grid": ("auto",)}
