@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Fetches FlashAttention-3's public source into FOLDER/source and builds FOLDER/libflash3.so: flash3.cu and the kernels
 # that the grid of compare_torch.py needs. Nothing of it belongs into this repository. Takes git, the CUDA Toolkit, and
-# about half an hour of one core; a second call builds what the first one has not.
+# about a quarter of an hour of one core; a second call builds what the first one has not.
 #
 # usage: benchmarks/peers/flash3/build.sh FOLDER [JOBS]
 set -euo pipefail
