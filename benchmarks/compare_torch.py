@@ -240,7 +240,7 @@ def parse_options(arguments):
     part = parser.add_argument_group("a part of a set; then nothing is written unless --out is given").add_argument
     part("--libraries", type=comma_list(str, LIBRARIES), metavar="LIST", help=f"of {', '.join(LIBRARIES)}")
     part("--kernels", type=comma_list(str), metavar="LIST",
-         help="auto (dispatch's choice) and names; by default auto and all that accept, in grid auto")  # fmt: skip
+         help="auto (dispatch's choice) and names; by default auto and all that accept, in grid auto and cp_async")  # fmt: skip
     part("--op", type=comma_list(str, cases.OPERATIONS), metavar="LIST", help="of fwd, bwd")
     part("--dtype", type=comma_list(str, cases.DTYPES), metavar="LIST", help="of fp32, fp16, bf16")
     part("--head-dim", type=comma_list(int), metavar="LIST", help="64,128 say")
