@@ -5,9 +5,9 @@
 usage: benchmarks/compare_torch.py --set fp32|baseline|ladder|grid|all [OPTION]...
 
 Contestants are cuflash's kernels through its C interface, the cuDNN, flash (FlashAttention-2) and memory-efficient
-kernels behind PyTorch's scaled_dot_product_attention, and an unfused computation (naive). They are launched in turn,
-each time with a cold L2, so that their ratios hold whatever the clocks do. docs/performance/README.md says how it is
-done.
+kernels behind PyTorch's scaled_dot_product_attention, an unfused computation (naive), and with --flash3
+FlashAttention-3. They are launched in turn, each time with a cold L2, so that their ratios hold whatever the clocks do.
+docs/performance/README.md says how it is done.
 
 Needs an NVIDIA GPU, PyTorch with CUDA, and a built libcuflash. Ends with 1 if a result is wrong.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from peers import cases, machine, records  # noqa: E402
+from peers.flash3_library import Flash3, Flash3Error  # noqa: E402
 from peers.library import CuflashError, Library  # noqa: E402
 
 METHOD = (
@@ -29,7 +30,7 @@ METHOD = (
     "outputs against fp64 over the first and the last (batch, key head)"
 )
 MAX_REASON = 160  # PyTorch has long sentences
-LIBRARIES = ("cuflash", "cudnn", "flash2", "mem_efficient", "naive")
+LIBRARIES = ("cuflash", "cudnn", "flash2", "flash3", "mem_efficient", "naive")
 
 
 class UsageError(Exception):
@@ -43,11 +44,12 @@ def first_line(error):
 class Comparison:
     """Measures cases one after the other; keeps what the cases share."""
 
-    def __init__(self, options, library):
-        from peers import cuflash_calls, measure, references, torch_calls
+    def __init__(self, options, library, flash3):
+        from peers import cuflash_calls, flash3_calls, measure, references, torch_calls
 
-        self.cuflash_calls, self.references, self.torch_calls = cuflash_calls, references, torch_calls
-        self.options, self.library = options, library
+        self.cuflash_calls, self.flash3_calls, self.torch_calls = cuflash_calls, flash3_calls, torch_calls
+        self.references = references
+        self.options, self.library, self.flash3 = options, library, flash3
         self.timer = measure.Timer()
         self.prepared = (None, None, None)  # problem, inputs, reference: forward and backward share them
         self.skipped = {}  # "library: reason" -> names of cases
@@ -76,6 +78,19 @@ class Comparison:
             names += [name for name in wanted if name not in ("auto", *names)]
         return [(name, name == chosen) for name in names]
 
+    def why_not(self, name, case):
+        """Why a library other than cuflash does not take part; None if it does."""
+        import torch
+
+        if name == "flash3":
+            return self.flash3.why_not(case)
+        return self.torch_calls.why_not(name, case, torch.cuda.mem_get_info()[0])
+
+    def peer(self, name, case, inputs):
+        if name == "flash3":
+            return self.flash3_calls.contestant(self.flash3, case, inputs)
+        return self.torch_calls.fastest_layout(name, case, inputs, self.timer)
+
     def contestants(self, case, libraries, kernels):
         import torch
 
@@ -88,11 +103,11 @@ class Comparison:
         for name in libraries:
             if name == "cuflash":
                 continue
-            reason = self.torch_calls.why_not(name, case, torch.cuda.mem_get_info()[0])
+            reason = self.why_not(name, case)
             if reason is None:
                 try:
-                    yield self.torch_calls.fastest_layout(name, case, inputs, self.timer)
-                except RuntimeError as error:  # PyTorch: the kernel does not serve the case, or memory is short
+                    yield self.peer(name, case, inputs)
+                except RuntimeError as error:  # the kernel does not serve the case, or memory is short
                     reason = first_line(error)
             if reason is not None:
                 self.skip(case, name, reason)
@@ -151,8 +166,13 @@ def print_ratios(found, library):
         print(f"{operation} {kernel} / {library}: geometric mean {mean:.3f}, lowest {lowest:.3f}, {len(values)} cases")
 
 
+def libraries_of(options, name):
+    """Whom a set compares: flash3 only if there is one."""
+    return options.libraries or [one for one in cases.SET_LIBRARIES[name] if one != "flash3" or options.flash3]
+
+
 def run_set(comparison, options, name, selected):
-    libraries = options.libraries or cases.SET_LIBRARIES[name]
+    libraries = libraries_of(options, name)
     kernels = options.kernels or cases.SET_KERNELS[name]
     start = time.monotonic()
     comparison.skipped = {}
@@ -175,7 +195,8 @@ def run_set(comparison, options, name, selected):
             if problem := records.wrong(one):
                 wrong += 1
                 print(f"        WRONG: {one['library']}/{one['kernel']}: {problem}", flush=True)
-    print_ratios(found, "flash2")
+    for library in ("flash2", "flash3"):
+        print_ratios(found, library)
     for reason, names in comparison.skipped.items():
         print(f"left out, {len(names)} cases: {reason}")
     run["seconds"] = round(time.monotonic() - start, 1)
@@ -210,6 +231,7 @@ def parse_options(arguments):
     add = parser.add_argument
     add("--set", required=True, choices=[*cases.SETS, "all"], help="which cases")
     add("--library", type=Path, metavar="PATH", help="libcuflash.so; by default that in build-gpu/src or build/src")
+    add("--flash3", type=Path, metavar="PATH", help="libflash3.so of peers/flash3/build.sh: compare with it too")
     add("--out", type=Path, metavar="FILE", help="by default docs/performance/<gpu>/comparison.json")
     add("--samples", type=int, default=30, metavar="N", help="launches of each contestant at most (default 30)")
     add("--max-seconds", type=float, default=1.0, metavar="S", help="time for the launches of a case (default 1)")
@@ -218,7 +240,7 @@ def parse_options(arguments):
     part = parser.add_argument_group("a part of a set; then nothing is written unless --out is given").add_argument
     part("--libraries", type=comma_list(str, LIBRARIES), metavar="LIST", help=f"of {', '.join(LIBRARIES)}")
     part("--kernels", type=comma_list(str), metavar="LIST",
-         help="auto (dispatch's choice) and names; by default auto and all that accept, in grid auto")  # fmt: skip
+         help="auto (dispatch's choice) and names; by default auto and all that accept, in grid auto and cp_async")  # fmt: skip
     part("--op", type=comma_list(str, cases.OPERATIONS), metavar="LIST", help="of fwd, bwd")
     part("--dtype", type=comma_list(str, cases.DTYPES), metavar="LIST", help="of fp32, fp16, bf16")
     part("--head-dim", type=comma_list(int), metavar="LIST", help="64,128 say")
@@ -249,6 +271,13 @@ def open_library(given):
     return Library(path.resolve())
 
 
+def open_flash3(options):
+    """FlashAttention-3; None if it is not asked for."""
+    if options.flash3 is None and "flash3" in (options.libraries or ()):
+        raise UsageError("flash3 is no part of PyTorch: name its library with --flash3")
+    return options.flash3 and Flash3(options.flash3.resolve())
+
+
 def check_kernel_names(library, wanted):
     known = {"auto"} | {info.name.decode() for op in cases.OPERATIONS for info in library.kernels(op)}
     if unknown := [name for name in wanted or () if name not in known]:
@@ -258,6 +287,7 @@ def check_kernel_names(library, wanted):
 def compare(options):
     library = open_library(options.library)
     check_kernel_names(library, options.kernels)
+    flash3 = open_flash3(options)
     torch = load_torch()
     described = {**machine.describe(torch), "method": METHOD}
     out = options.out
@@ -267,7 +297,7 @@ def compare(options):
     print(f"{described['gpu']}, driver {described['driver']}, PyTorch {described['torch']}, {library.build_info()}")
     wrong = 0
     with torch.no_grad():
-        comparison = Comparison(options, library)
+        comparison = Comparison(options, library, flash3)
         for name in cases.SETS if options.set == "all" else [options.set]:
             run, wrong_here = run_set(comparison, options, name, selected_cases(options, name))
             wrong += wrong_here
@@ -282,7 +312,7 @@ def main(arguments):
     options = parse_options(arguments)
     try:
         return compare(options)
-    except (UsageError, records.RecordError, CuflashError, OSError) as error:
+    except (UsageError, records.RecordError, CuflashError, Flash3Error, OSError) as error:
         print(f"compare_torch.py: {error}", file=sys.stderr)
         return 1
 

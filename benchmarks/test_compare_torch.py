@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import compare_torch  # noqa: E402
-from peers import cases, library, machine, records, schedule  # noqa: E402
+from peers import cases, flash3_library, library, machine, records, schedule  # noqa: E402
 
 given = argparse.Namespace(library=None, compiler=None)  # set by the command line below
 
@@ -201,6 +201,15 @@ class CommandLine(unittest.TestCase):
         for part in (["--op", "fwd"], ["--mask", "full"], ["--kernels", "auto"], ["--libraries", "cuflash"]):
             self.assertTrue(compare_torch.is_selection(compare_torch.parse_options(["--set", "fp32", *part])), part)
 
+    def test_flash3_takes_part_if_there_is_one(self):
+        without = compare_torch.parse_options(["--set", "grid"])
+        self.assertEqual(compare_torch.libraries_of(without, "grid"), ["cuflash", "cudnn", "flash2"])
+        given = compare_torch.parse_options(["--set", "grid", "--flash3", "libflash3.so"])
+        self.assertEqual(compare_torch.libraries_of(given, "grid"), ["cuflash", "cudnn", "flash2", "flash3"])
+        self.assertFalse(compare_torch.is_selection(given))
+        with self.assertRaisesRegex(compare_torch.UsageError, "--flash3"):
+            compare_torch.open_flash3(compare_torch.parse_options(["--set", "grid", "--libraries", "flash3"]))
+
     def test_unknown_names(self):
         for wrong in (["--set", "none"], ["--set", "fp32", "--op", "both"], ["--set", "fp32", "--libraries", "magic"]):
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
@@ -314,8 +323,10 @@ class OutOfMemory(unittest.TestCase):
         self.assertEqual(comparison.skipped, {"cuflash/large: no memory": [case().name()]})
 
 
+FLASH3_FOLDER = HERE / "peers" / "flash3"
 LAYOUT_PROGRAM = """
 #include <cuflash/cuflash.h>
+#include <flash3.h>
 #include <stdio.h>
 int main(void) {
 %s
@@ -325,23 +336,106 @@ int main(void) {
 
 
 class Layout(unittest.TestCase):
-    def test_sizes_and_offsets_are_those_of_the_header(self):
+    STRUCTS = {**library.C_NAMES, "Flash3Problem": flash3_library.Problem}
+
+    def test_sizes_and_offsets_are_those_of_the_headers(self):
         statements = []
-        for name, struct in library.C_NAMES.items():
+        for name, struct in self.STRUCTS.items():
             statements.append(f'printf("{name} %zu\\n", sizeof({name}));')
             for field, _ in struct._fields_:
                 statements.append(f'printf("{name}.{field} %zu\\n", offsetof({name}, {field}));')
         with tempfile.TemporaryDirectory() as folder:
             source, program = Path(folder) / "layout.c", Path(folder) / "layout"
             source.write_text(LAYOUT_PROGRAM % "\n".join(statements), encoding="utf-8")
-            subprocess.run([given.compiler, "-I", HERE.parent / "include", source, "-o", program], check=True)
+            includes = ["-I", HERE.parent / "include", "-I", FLASH3_FOLDER]
+            subprocess.run([given.compiler, *includes, source, "-o", program], check=True)
             printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
         expected = {}
-        for name, struct in library.C_NAMES.items():
+        for name, struct in self.STRUCTS.items():
             expected[name] = ctypes.sizeof(struct)
             for field, _ in struct._fields_:
                 expected[f"{name}.{field}"] = getattr(struct, field).offset
         self.assertEqual({name: int(value) for name, value in map(str.split, printed.splitlines())}, expected)
+
+
+# A library of flash3.h that computes nothing: it shows what it was given.
+FLASH3_STUB = """
+#include <flash3.h>
+#include <string.h>
+const char *flash3_commit(void) { return "f3c0"; }
+const char *flash3_why_not(const Flash3Problem *p) { return p->head_dim == 8 ? 0 : "not built"; }
+size_t flash3_workspace_size(const Flash3Problem *p) { return p->backward ? 512 : 256; }
+int32_t flash3_run(const Flash3Problem *p, void *stream) {
+  memcpy(p->backward ? p->dq : p->o, p, sizeof(*p));
+  return (int32_t)(intptr_t)stream;
+}
+"""
+
+
+class Flash3(unittest.TestCase):
+    """Its loader, with a library that shows what it was given."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        cls.flash3 = flash3_library.Flash3(cls.built("stub", FLASH3_STUB))
+
+    @classmethod
+    def built(cls, name, text):
+        source, path = cls.folder / f"{name}.c", cls.folder / f"{name}.so"
+        source.write_text(text, encoding="utf-8")
+        subprocess.run([given.compiler, "-shared", "-fPIC", "-I", FLASH3_FOLDER, source, "-o", path], check=True)
+        return path
+
+    def test_a_call_says_what_the_case_is(self):
+        one = case("bwd", "bf16", causal=True, batch=3, heads=4, heads_k=2)
+        problem, shown = self.flash3.problem(one), flash3_library.Problem()
+        problem.dq = ctypes.addressof(shown)
+        self.assertEqual(self.flash3.workspace_size(problem), 512)
+        self.flash3.run(problem, None)
+        numbers = {name: getattr(shown, name) for name in flash3_library.NUMBERS.split()}
+        expected = dict(batch=3, heads=4, heads_k=2, seqlen_q=4, seqlen_k=4, head_dim=8)
+        self.assertEqual(numbers, {"backward": 1, "bf16": 1, "causal": 1, **expected})
+
+    def test_who_does_not_take_part(self):
+        self.assertEqual(self.flash3.why_not(case()), "does not serve fp32")
+        self.assertEqual(self.flash3.why_not(case(dtype="fp16", head_dim=64)), "not built")
+        self.assertIsNone(self.flash3.why_not(case(dtype="fp16")))
+
+    def test_a_call_that_fails(self):
+        problem, shown = self.flash3.problem(case(dtype="fp16")), flash3_library.Problem()
+        problem.o = ctypes.addressof(shown)
+        with self.assertRaisesRegex(flash3_library.Flash3Error, "cudaError_t 700"):
+            self.flash3.run(problem, 700)
+
+    def test_a_library_that_is_another(self):
+        with self.assertRaisesRegex(flash3_library.Flash3Error, "another.so: not a library of flash3.h"):
+            flash3_library.Flash3(self.built("another", "int nothing;"))
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    def test_contestants_have_the_tensors_of_the_others(self):
+        from peers import flash3_calls, torch_calls
+
+        comparison = object.__new__(compare_torch.Comparison)
+        comparison.flash3, comparison.flash3_calls, comparison.skipped = self.flash3, flash3_calls, {}
+        rows = dict(seqlen_q=32, seqlen_k=32)  # room for what the library shows
+        for one, names in ((case(dtype="fp16", **rows), ["o"]), (case("bwd", "bf16", **rows), ["dq", "dk", "dv"])):
+            inputs = torch_calls.random_inputs(one, "cpu")
+            comparison.prepare = lambda _: (None, inputs, None)
+            with mock.patch("torch.cuda.current_stream", return_value=mock.Mock(cuda_stream=None)):
+                (contestant,) = comparison.contestants(one, ["flash3"], None)
+            outputs = contestant.launch()
+            self.assertEqual((contestant.library, contestant.more["version"]), ("flash3", "f3c0"))
+            self.assertEqual(list(outputs), names)
+            shown = flash3_library.Problem.from_address(outputs[names[0]].data_ptr())
+            self.assertEqual([shown.q, shown.k, shown.v], [x.data_ptr() for x in inputs[:3]])
+            self.assertEqual([getattr(shown, name) for name in names], [x.data_ptr() for x in outputs.values()])
+            self.assertEqual(shown.dout, inputs[3].data_ptr() if one.op == "bwd" else None)
+            self.assertTrue(shown.o and shown.lse and shown.workspace)
+        self.assertEqual(list(comparison.contestants(case(dtype="fp16", head_dim=64), ["flash3"], None)), [])
+        self.assertEqual(list(comparison.skipped), ["flash3: not built"])
 
 
 class HostCalls(unittest.TestCase):

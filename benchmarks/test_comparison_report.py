@@ -23,8 +23,8 @@ def measured(case, rates, error=1e-3):
     """Records of a case, {library or kernel of cuflash: TFLOP/s}; the first is dispatch's choice."""
     found = []
     for number, (name, rate) in enumerate(rates.items()):
-        library = name if name in ("cudnn", "flash2", "mem_efficient", "naive") else "cuflash"
-        more = {"chosen": number == 0} if library == "cuflash" else {}
+        library = name if name in ("cudnn", "flash2", "flash3", "mem_efficient", "naive") else "cuflash"
+        more = {"cuflash": {"chosen": number == 0}, "flash3": {"version": "f3c0"}}.get(library, {})
         kernel = name if library == "cuflash" else f"kernel of {name}"
         found.append(records.record(case, library, kernel, [case.flops / rate * 1e-9], error, **more))
     return found
@@ -71,6 +71,18 @@ class Pages(pages.Repository):
         self.assertIn("| 128 | full | b8_h16_hk4_s2048 | **480** |  |  | 240 |  | 2.00 | 2.00 |  |", page)
         self.assertIn("Choice over best peer: geometric mean 1.14, lowest 0.600.", page)
         self.assertIn("Choice over flash2: geometric mean 1.23, lowest 0.750.", page)
+
+    def test_flash3_is_a_peer_with_its_commit(self):
+        content = synthetic()
+        self.assertNotIn("at commit", self.written(content))
+        content["sets"]["grid"]["records"] += measured(grid_case("fwd", 4096), {"flash3": 625.0})
+        page = self.written(content)
+        self.assertIn("| cudnn | flash2 | flash3 | naive | choice / best peer | choice / flash2 | choice / flash3 |", page)
+        self.assertIn("| **500** |  | 250 | 400 | 625 | 600 | 0.800 | 1.25 | 0.800 |  |", page)
+        self.assertIn("Choice over flash3: geometric mean 0.800, lowest 0.800.", page)
+        self.assertIn("Of another source: flash3 at commit f3c0.", page)
+        self.assertIn("Against the best of PyTorch 2.11's kernels and flash3 at commit f3c0 in one run", self.readme())
+        self.assertIn("| forward | bf16 | 128 | full | b4_h16_s4096 | fast | 500 | flash3 | 625 |", self.readme())
 
     def test_what_else_is_on_the_page(self):
         page = self.written(synthetic())

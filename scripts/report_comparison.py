@@ -108,6 +108,7 @@ def text_of(value):
 REFERENCES = {
     "best peer": best_peer,
     "flash2": lambda by_label: by_label.get("flash2"),
+    "flash3": lambda by_label: by_label.get("flash3"),
     "scalar": lambda by_label: by_label.get("scalar"),
 }
 
@@ -130,7 +131,7 @@ def problem_row(by_label, columns):
 def mean_lines(found):
     """How the choice of dispatch compares with peers over all problems."""
     lines = []
-    for name in ("best peer", "flash2"):
+    for name in ("best peer", "flash2", "flash3"):
         ratios = [ratio(chosen(by_label), REFERENCES[name](by_label)) for by_label in problems(found)]
         ratios = [value for value in ratios if value]
         if ratios:
@@ -186,8 +187,15 @@ def plots(content):
                 yield plot_name(name, operation, dtype), title, points(found)
 
 
+def versions(run):
+    """'flash3 at commit 0251105a' of each library that is not PyTorch's and says so."""
+    found = unique((one["library"], one["version"]) for one in run["records"] if "version" in one)
+    return [f"{library} at commit {version}" for library, version in found]
+
+
 def set_section(name, run):
     lines = [f"### Set {name}", "", f"Commit {run['commit']}, {run['started']}, `{run['command']}`."]
+    lines += [f"Of another source: {', '.join(versions(run))}."] if versions(run) else []
     if run.get("matmul_tflops"):
         ceilings = ", ".join(f"{dtype} {number(rate)}" for dtype, rate in run["matmul_tflops"].items())
         lines.append(f"Matrix product of the same run, TFLOP/s: {ceilings}.")
@@ -246,7 +254,7 @@ def summary(content):
         rows = [row for row in summary_rows(run) if row[1] not in shown] if run else []
         shown |= {row[1] for row in rows}
         if rows:
-            pytorch = f"PyTorch {content['machine']['torch']}"
-            lines += ["", f"Against the best of {pytorch}'s kernels in one run, commit {run['commit']}:", ""]
+            peers = " and ".join([f"PyTorch {content['machine']['torch']}'s kernels", *versions(run)])
+            lines += ["", f"Against the best of {peers} in one run, commit {run['commit']}:", ""]
             lines += table(header, rows, 5)
     return lines

@@ -6,7 +6,7 @@ DTYPES = ("fp32", "fp16", "bf16")
 OPERATIONS = ("fwd", "bwd")
 GRID_TOKENS = 16384
 GRID_HIDDEN = 2048
-GRID_SEQLENS = (1024, 4096, 16384)
+GRID_SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def baseline_cases():
 
 
 def grid_cases():
-    """Of FlashAttention's grid: bf16 at three lengths, fp16 at one, and grouped heads."""
+    """Of FlashAttention's grid: bf16 at six lengths, fp16 at one, and grouped heads."""
     return (
         product(["bf16"], [grid_shape(seqlen, head_dim) for head_dim in (64, 128, 256) for seqlen in GRID_SEQLENS])
         + product(["fp16"], [grid_shape(8192, 128)])
@@ -92,15 +92,16 @@ def ladder_cases():
 
 
 SETS = {"fp32": fp32_cases, "baseline": baseline_cases, "ladder": ladder_cases, "grid": grid_cases}
-# Libraries that a set compares with where --libraries does not say it. flash2, cudnn: no fp32.
+# Libraries that a set compares with where --libraries does not say it, flash3 only with --flash3. flash2, flash3, cudnn:
+# no fp32.
 SET_LIBRARIES = {
     "fp32": ("cuflash", "mem_efficient", "naive"),
-    "baseline": ("cuflash", "cudnn", "flash2", "mem_efficient", "naive"),
+    "baseline": ("cuflash", "cudnn", "flash2", "flash3", "mem_efficient", "naive"),
     "ladder": ("cuflash", "flash2", "naive"),
-    "grid": ("cuflash", "cudnn", "flash2"),
+    "grid": ("cuflash", "cudnn", "flash2", "flash3"),
 }
 # Kernels of cuflash that a set measures where --kernels does not say it; None: auto and all that accept.
-SET_KERNELS = {"fp32": None, "baseline": None, "ladder": None, "grid": ("auto",)}
+SET_KERNELS = {"fp32": None, "baseline": None, "ladder": None, "grid": ("auto", "cp_async")}
 
 
 def select(cases, op=None, dtype=None, head_dim=None, mask=None):

@@ -9,19 +9,31 @@
 
 namespace cuflash {
 
-// One lane's part of the dot product of two rows.
+// One lane's part of the dot products of rows of x and y.
 template <class T, int kSize>
-__device__ float row_product(const T* x, const T* y, int head_dim, int lane, int lanes) {
+__device__ void row_products(
+    float (&sums)[kRowsAtOnce],
+    const T* const (&x)[kRowsAtOnce],
+    const T* const (&y)[kRowsAtOnce],
+    int head_dim,
+    int lane,
+    int lanes
+) {
   using Vector = RowVector<T, kSize>;
-  float sum = 0.0f;
 #pragma unroll 1
   for (int d = lane * kSize; d < head_dim; d += lanes * kSize) {
-    const Vector u = *reinterpret_cast<const Vector*>(x + d);
-    const Vector w = *reinterpret_cast<const Vector*>(y + d);
+    Vector u[kRowsAtOnce], w[kRowsAtOnce];
 #pragma unroll
-    for (int e = 0; e < kSize; ++e) sum = fmaf(to_float(u.at[e]), to_float(w.at[e]), sum);
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      u[i] = *reinterpret_cast<const Vector*>(x[i] + d);
+      w[i] = *reinterpret_cast<const Vector*>(y[i] + d);
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) sums[i] = fmaf(to_float(u[i].at[e]), to_float(w[i].at[e]), sums[i]);
+    }
   }
-  return sum;
 }
 
 // By all threads of the block.
@@ -42,23 +54,33 @@ __global__ void __launch_bounds__(kRowThreads)
   for_each_row_block(a, groups, [&](const TileCoord& at, const Sequence& s, const Range& rows) {
     const int32_t count = rows.end - rows.begin;
     const int64_t first = lse_offset(a, s.q, rows.begin, at.head);
-    float sum = 0.0f;
-    if (group < count) {
-      const T* o = row_pointer<T>(args.o, s.q, rows.begin + group, at.head);
-      const T* dout = row_pointer<T>(args.dout, s.q, rows.begin + group, at.head);
-      sum = groups.vectors ? row_product<T, kVectorSize<T>>(dout, o, a.head_dim_v, lane, groups.lanes)
-                           : row_product<T, 1>(dout, o, a.head_dim_v, lane, groups.lanes);
+    const T *o[kRowsAtOnce], *dout[kRowsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const int32_t row = min(group + i * groups.groups(), count - 1);  // past the end, the last one again
+      o[i] = row_pointer<T>(args.o, s.q, rows.begin + row, at.head);
+      dout[i] = row_pointer<T>(args.dout, s.q, rows.begin + row, at.head);
     }
-    sum = group_sum(sum, groups);
-    if (group < count && lane == 0) {
-      delta[first + group] = args.dlse == nullptr ? sum : sum - args.dlse[first + group];
+    float sums[kRowsAtOnce] = {};
+    if (groups.vectors) {
+      row_products<T, kVectorSize<T>>(sums, dout, o, a.head_dim_v, lane, groups.lanes);
+    } else {
+      row_products<T, 1>(sums, dout, o, a.head_dim_v, lane, groups.lanes);
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const float sum = group_sum(sums[i], groups);
+      const int32_t row = group + i * groups.groups();
+      if (row < count && lane == 0) {
+        delta[first + row] = args.dlse == nullptr ? sum : sum - args.dlse[first + row];
+      }
     }
     if (dq_sums == nullptr) return;
-    float* sums = dq_sums + first * dq_pitch;
+    float* dq_rows = dq_sums + first * dq_pitch;
     if (dq_pitch % kVectorSize<float> == 0) {
-      clear_floats<kVectorSize<float>>(sums, count * dq_pitch);
+      clear_floats<kVectorSize<float>>(dq_rows, count * dq_pitch);
     } else {
-      clear_floats<1>(sums, count * dq_pitch);
+      clear_floats<1>(dq_rows, count * dq_pitch);
     }
   });
 }

@@ -10,22 +10,34 @@
 
 namespace cuflash {
 
-// One lane's part of a row; returns whether the sums in it are finite.
+// One lane's part of rows: of each, where it goes to, nowhere if null, and its sums. `zeros` of rows with a sum that is not
+// finite become NaN.
 template <class T, int kSize>
-__device__ bool finish_row(T* to, const float* sums, float scale, int head_dim, int lane, int lanes) {
-  float zero = 0.0f;  // NaN if a sum is not finite
+__device__ void finish_rows(
+    float (&zeros)[kRowsAtOnce],
+    T* const (&to)[kRowsAtOnce],
+    const float* const (&sums)[kRowsAtOnce],
+    float scale,
+    int head_dim,
+    int lane,
+    int lanes
+) {
 #pragma unroll 1
   for (int d = lane * kSize; d < head_dim; d += lanes * kSize) {
-    const auto from = *reinterpret_cast<const RowVector<float, kSize>*>(sums + d);
-    RowVector<T, kSize> row;
+    RowVector<float, kSize> from[kRowsAtOnce];
 #pragma unroll
-    for (int e = 0; e < kSize; ++e) {
-      zero += from.at[e] - from.at[e];
-      row.at[e] = from_float<T>(from.at[e] * scale);
+    for (int i = 0; i < kRowsAtOnce; ++i) from[i] = *reinterpret_cast<const RowVector<float, kSize>*>(sums[i] + d);
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      RowVector<T, kSize> row;
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        zeros[i] += from[i].at[e] - from[i].at[e];
+        row.at[e] = from_float<T>(from[i].at[e] * scale);
+      }
+      if (to[i] != nullptr) *reinterpret_cast<RowVector<T, kSize>*>(to[i] + d) = row;
     }
-    *reinterpret_cast<RowVector<T, kSize>*>(to + d) = row;
   }
-  return zero == 0.0f;
 }
 
 // kSecondLook: of a room whose sums may hold NaN or infinity of pairs that the mask hides; these rows are computed again.
@@ -37,25 +49,41 @@ __global__ void __launch_bounds__(kRowThreads) bwd_finish_dq_kernel(
   const int group = threadIdx.x / groups.lanes;
   const int lane = threadIdx.x % groups.lanes;
   for_each_row_block(a, groups, [&](const TileCoord& at, const Sequence& s, const Range& rows) {
-    bool finite = true;
-    if (group < rows.end - rows.begin) {
-      const float* sums = dq_sums + (lse_offset(a, s.q, rows.begin, at.head) + group) * dq_pitch;
-      T* dq = mutable_row_pointer<T>(args.dq, s.q, rows.begin + group, at.head);
-      finite = groups.vectors ? finish_row<T, kVectorSize<T>>(dq, sums, a.scale, a.head_dim, lane, groups.lanes)
-                              : finish_row<T, 1>(dq, sums, a.scale, a.head_dim, lane, groups.lanes);
+    const int32_t count = rows.end - rows.begin;
+    const float* first = dq_sums + lse_offset(a, s.q, rows.begin, at.head) * dq_pitch;
+    const float* sums[kRowsAtOnce];
+    T* dq[kRowsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const int32_t row = group + i * groups.groups();
+      sums[i] = first + int64_t{min(row, count - 1)} * dq_pitch;
+      dq[i] = row < count ? mutable_row_pointer<T>(args.dq, s.q, rows.begin + row, at.head) : nullptr;
+    }
+    float zeros[kRowsAtOnce] = {};
+    if (groups.vectors) {
+      finish_rows<T, kVectorSize<T>>(zeros, dq, sums, a.scale, a.head_dim, lane, groups.lanes);
+    } else {
+      finish_rows<T, 1>(zeros, dq, sums, a.scale, a.head_dim, lane, groups.lanes);
     }
     if constexpr (kSecondLook) {
       if (!masks_pairs(a)) return;
       const unsigned group_lanes = kFullWarp >> (kWarpSize - groups.lanes);
       const int warp_lane = threadIdx.x % kWarpSize;
-      unsigned lanes_left = __ballot_sync(kFullWarp, !finite);
+      const int first_group = (threadIdx.x - warp_lane) / groups.lanes;
+      unsigned marks = 0;  // the lane's rows that are not finite
+#pragma unroll
+      for (int i = 0; i < kRowsAtOnce; ++i) marks |= dq[i] != nullptr && zeros[i] != 0.0f ? 1u << i : 0u;
       __syncwarp();  // the rows are written twice, by different lanes
 #pragma unroll 1
-      while (lanes_left != 0) {
-        const int row_of_warp = (__ffs(lanes_left) - 1) / groups.lanes;
-        const int row_of_block = (threadIdx.x - warp_lane) / groups.lanes + row_of_warp;
-        bwd_exact_query<T>(args, delta, s, at.batch, at.head, rows.begin + row_of_block, warp_lane);
-        lanes_left &= ~(group_lanes << row_of_warp * groups.lanes);
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        unsigned lanes_left = __ballot_sync(kFullWarp, (marks >> i & 1) != 0);
+#pragma unroll 1
+        while (lanes_left != 0) {
+          const int group_of_warp = (__ffs(lanes_left) - 1) / groups.lanes;
+          const int row_of_block = first_group + group_of_warp + i * groups.groups();
+          bwd_exact_query<T>(args, delta, s, at.batch, at.head, rows.begin + row_of_block, warp_lane);
+          lanes_left &= ~(group_lanes << group_of_warp * groups.lanes);
+        }
       }
     }
   });

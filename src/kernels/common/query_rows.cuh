@@ -18,13 +18,13 @@ struct alignas(sizeof(T) * kSize < 16 ? sizeof(T) * kSize : 16) RowVector {
   T at[kSize];
 };
 
-// Calls f(at, sequence, rows) for the query rows of every block of every head. Blocks that run at the same time have the
-// same rows of neighbouring heads, which mostly are neighbours in memory too.
+// Calls f(at, sequence, rows) for the query rows of every block of every head.
 template <class F>
 __device__ void for_each_row_block(const Attention& a, const RowGroups& groups, F&& f) {
   const int64_t tiles = num_row_blocks(a, groups);
+  const int32_t blocks_per_head = ceil_div(a.seqlen_q, groups.rows_per_block());
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const TileCoord at = tile_coord_by_block(tile, a.batch, a.num_heads);
+    const TileCoord at = tile_coord(tile, a.num_heads, blocks_per_head);
     const Sequence s = sequence_of(a, at.batch);
     const Range rows = block_rows(at.block, groups.rows_per_block(), s.q.length);
     if (!rows.empty()) f(at, s, rows);

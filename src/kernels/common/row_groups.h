@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How kernels that go over query rows once share them out: a group of lanes reads a row, 16 bytes each, so that a warp
-// takes several short rows at a time and memory is the limit.
+// takes several short rows at a time and memory is the limit. Of the rows of a block, group g has g + i groups().
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 namespace cuflash {
 
 inline constexpr int kRowThreads = 256;  // of a block
+inline constexpr int kRowsAtOnce = 4;    // of a group: with one row a thread has too few bytes in flight for the memory
 
 // Elements that are read and written at once.
 template <class T>
@@ -22,7 +23,8 @@ struct RowGroups {
   int32_t lanes;  // per row: a power of two, of one warp
   bool vectors;   // rows are read kVectorSize elements at a time, else one by one
 
-  CUFLASH_HD int32_t rows_per_block() const { return kRowThreads / lanes; }
+  CUFLASH_HD int32_t groups() const { return kRowThreads / lanes; }
+  CUFLASH_HD int32_t rows_per_block() const { return kRowsAtOnce * groups(); }
 };
 
 // For rows of head_dim elements; `aligned`: they begin at multiples of 16 bytes.

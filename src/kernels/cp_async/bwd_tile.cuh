@@ -43,8 +43,7 @@ struct BwdState {
   static constexpr int kBlockN = kBwdTiles[kRow].block_n;
   BwdStep<T> steps[4];  // the present one, its neighbours and one that is being written
   BwdBlock block;
-  int64_t tile;  // the next one
-  bool exists;   // this one
+  int64_t tile;  // the present one, until it is on its way the next
   alignas(8) StepStatistics<kBlockM> statistics[2];
   bool unusual[4];     // of the steps: whether a row's lse wants a closer look
   int marks[kBlockN];  // keys whose gradients are not finite
@@ -101,25 +100,32 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
 #pragma unroll 1
   while (true) {
     __syncthreads();  // the previous tile is done
-    if (threadIdx.x == 0) {
-      const int32_t blocks_per_head = ceil_div(a.seqlen_k, kBlockN);
+    {
+      // All threads find the block's keys, whose copies then run while one of them finds the first step.
       const int64_t tile = state.tile;
-      state.tile = tile + gridDim.x;
-      state.exists = tile < num_tiles(a.batch, a.num_heads_k, blocks_per_head);
-      if (state.exists) {
-        // With a causal mask the first keys have most to do.
-        const TileCoord at = masks_pairs(a) ? tile_coord_in_groups(tile, a.batch, a.num_heads_k, blocks_per_head)
-                                            : tile_coord(tile, a.num_heads_k, blocks_per_head);
-        const Sequence s = sequence_of(a, at.batch);
-        const Range own = block_rows(at.block, kBlockN, s.k.length);
-        state.block = {at, s, own, visible_rows_of_keys(a, s, own.begin, own.end)};
+      const int32_t blocks_per_head = ceil_div(a.seqlen_k, kBlockN);
+      if (tile >= num_tiles(a.batch, a.num_heads_k, blocks_per_head)) return;
+      // With a causal mask the first keys have most to do.
+      const TileCoord at = masks_pairs(a) ? tile_coord_in_groups(tile, a.batch, a.num_heads_k, blocks_per_head)
+                                          : tile_coord(tile, a.num_heads_k, blocks_per_head);
+      const Sequence s = sequence_of(a, at.batch);
+      const Range own = block_rows(at.block, kBlockN, s.k.length);
+      const Range rows = visible_rows_of_keys(a, s, own.begin, own.end);
+      if (!own.empty() && !rows.empty()) {
+        const auto copy = copy_tile<kThreads, kBlockN, kHeadDim, T>;
+        const int count = own.end - own.begin;
+        copy(k_tile, row_pointer<T>(args.k, s.k, own.begin, at.head), args.k.row_stride, count, a.head_dim);
+        copy(v_tile, row_pointer<T>(args.v, s.k, own.begin, at.head), args.v.row_stride, count, a.head_dim_v);
+      }
+      commit_copies();
+      if (threadIdx.x == 0) {
+        state.block = {at, s, own, rows};
         state.steps[0].set(args, state.block, at.head * group_size(a), kBlockN, kBlockM);
       }
+      if (threadIdx.x < 2) state.unusual[threadIdx.x] = false;  // of the first two steps
     }
-    for (int i = threadIdx.x; i < kBlockN; i += kThreads) state.marks[i] = 0;
-    if (threadIdx.x < 2) state.unusual[threadIdx.x] = false;  // of the first two steps
     __syncthreads();
-    if (!state.exists) return;
+    if (threadIdx.x == 0) state.tile += gridDim.x;
     const BwdBlock& block = state.block;
     if (block.own.empty()) continue;
 
@@ -192,16 +198,10 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
     const LaneAddress<OwnTile> own_k = down_first<OwnTile>(k_tile, warp_key);
     const LaneAddress<OwnTile> own_v = down_first<OwnTile>(v_tile, warp_key);
     if (state.steps[0].left > 0) {
-      const auto copy = copy_tile<kThreads, kBlockN, kHeadDim, T>;
-      const T* k = row_pointer<T>(args.k, block.s.k, block.own.begin, block.at.head);
-      const T* v = row_pointer<T>(args.v, block.s.k, block.own.begin, block.at.head);
-      copy(k_tile, k, args.k.row_stride, block.own_count(), a.head_dim);
-      copy(v_tile, v, args.v.row_stride, block.own_count(), a.head_dim_v);
-      commit_copies();
+      const float statistic = load_statistic<kBlockM>(args, delta, state.steps[0]);
       copy_step(state.steps[0], stages);
       if (threadIdx.x == 0) state.steps[1].set_after(state.steps[0], args, block, kBlockN, kBlockM);
-      if (store_statistic(state.statistics[0], load_statistic<kBlockM>(args, delta, state.steps[0])))
-        state.unusual[0] = true;
+      if (store_statistic(state.statistics[0], statistic)) state.unusual[0] = true;
       if constexpr (kKeepsKv) {
         wait_copies<1>();
         __syncthreads();
@@ -373,11 +373,15 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
     store_columns<T, kSplit>(args.dk, block.s.k, warp_rows, block.at.head, a.head_dim, member, dk, a.scale);
     store_columns<T, kSplit>(args.dv, block.s.k, warp_rows, block.at.head, a.head_dim_v, member, dv, 1.0f);
     if (!masks_pairs(a)) continue;
+    // A barrier behind which every part of a row is stored; rarely there is more to do.
+    if (!__syncthreads_or(!all_finite(dk) || !all_finite(dv))) continue;
+    for (int i = threadIdx.x; i < kBlockN; i += kThreads) state.marks[i] = 0;
+    __syncthreads();
 #pragma unroll
     for (int row = 0; row < 2 * kMTiles; ++row) {
       if (!row_is_finite(dk, row) || !row_is_finite(dv, row)) state.marks[warp_key + lane / 4 + 8 * row] = 1;
     }
-    __syncthreads();  // every part of a row is stored and looked at
+    __syncthreads();
 #pragma unroll 1
     for (int key = warp; key < own_count; key += kTile.warps) {
       if (state.marks[key] == 0) continue;
