@@ -50,16 +50,37 @@ __device__ __forceinline__ void apply_score(
   for_each_sum(products, [](float& x, int, int) { x *= kLog2e; });
 }
 
-// Hides what the rows of the lane, row + 8 i up to `last`, do not see of the keys from `key` (the lane's first one) on.
+// Of the columns 8 n + e of a lane's row (n < 16, e < 2), bit 2 n + e of each one below `end`.
+CUFLASH_HD uint32_t columns_below(int32_t end) {
+  const int32_t within = end < 0 ? 0 : (end < 128 ? end : 128);
+  const int32_t count = within / 8 * 2 + (within % 8 < 2 ? within % 8 : 2);
+  return static_cast<uint32_t>((uint64_t{1} << count) - 1);
+}
+
+// Hides what the rows of the lane, row + 8 i, do not see of the keys from `key` (the lane's first one) on; rows from `end`
+// on see nothing.
 template <int kMTiles, int kNTiles>
 __device__ __forceinline__ void hide(
-    float (&scores)[kMTiles][kNTiles][4], const Attention& a, const Sequence& s, int32_t row, int32_t last, int32_t key
+    float (&scores)[kMTiles][kNTiles][4], const Attention& a, const Sequence& s, int32_t row, int32_t end, int32_t key
 ) {
-  Range keys;
-  for_each_sum(scores, [&](float& score, int i, int column) {
-    if (column == 0) keys = visible_keys(a, s, min(row + 8 * i, last));
-    if (column < keys.begin - key || column >= keys.end - key) score = kNegativeInfinity<float>;
-  });
+  constexpr int kWordTiles = 16;
+#pragma unroll
+  for (int i = 0; i < 2 * kMTiles; ++i) {
+    const Range keys = visible_keys(a, s, min(row + 8 * i, end - 1));
+    const int32_t last = row + 8 * i < end ? keys.end - key : 0;
+#pragma unroll
+    for (int first = 0; first < kNTiles; first += kWordTiles) {
+      const uint32_t seen = columns_below(last - 8 * first) & ~columns_below(keys.begin - key - 8 * first);
+#pragma unroll
+      for (int n = first; n < kNTiles && n < first + kWordTiles; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& score = scores[i / 2][n][i % 2 * 2 + e];
+          if ((seen >> (2 * (n - first) + e) & 1) == 0) score = kNegativeInfinity<float>;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace cuflash

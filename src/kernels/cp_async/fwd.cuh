@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
         }
         if (first < seen.all.begin || first + kStep > seen.all.end) {
           const Range own = own_rows(block.rows);
-          hide(p, a, block.s, own.begin + lane / 4, own.end - 1, block.keys.begin + lane_key);
+          hide(p, a, block.s, own.begin + lane / 4, own.end, block.keys.begin + lane_key);
         }
         float highest[2 * kMTiles], rescale[2 * kMTiles];
         const bool moves = state.look(p, factor, highest);

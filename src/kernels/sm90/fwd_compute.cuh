@@ -61,7 +61,6 @@ __device__ __forceinline__ void compute_tiles(
   constexpr FwdTile kTile = kFwdTiles[kRow];
   constexpr int kBlockN = kTile.block_n;
   constexpr int kHeadDim = kTile.head_dim;
-  constexpr bool kCarries = kTile.q_stages == 2;  // the first scores of a tile run under the end of the one before
   using QTile = Panels<kTile.block_m>;
   using KVTile = Panels<kBlockN>;
   const Attention& a = args.attention;
@@ -69,7 +68,7 @@ __device__ __forceinline__ void compute_tiles(
   const int warp_row = group * kGroupRows + threadIdx.x % kGroupThreads / kWarpSize * 16;
   const bool strangers = a.cu_seqlens_k != nullptr || a.seqused_k != nullptr;  // behind the keys in use
 
-  RingPosition<kTile.q_stages> q;
+  RingPosition<1> q;
   RingPosition<kTile.stages> k, v;
   RingPosition<FwdState<kRow>::kTasks> taken, done;
   float s[1][kBlockN / 8][4];   // products, scores, weights
@@ -104,8 +103,7 @@ __device__ __forceinline__ void compute_tiles(
     }
   };
   const auto multiply_scores = [&] {
-    const uint64_t rows =
-        describe_rows(shared + kTile.q_offset() + q.stage * kTile.q_bytes() + group * kGroupRows * kRowBytes);
+    const uint64_t rows = describe_rows(shared + kTile.q_offset() + group * kGroupRows * kRowBytes);
     const uint64_t keys = describe_rows(shared + kTile.k_offset() + k.stage * kTile.kv_bytes());
     begin_products();
 #pragma unroll
@@ -169,7 +167,6 @@ __device__ __forceinline__ void compute_tiles(
   const Turns<kTile.takes_turns, kTile.groups()> turns = {group};
   turns.begin();
   const FwdTask* task = take_task();
-  bool carried = false;  // the first scores of the task are there
   while (task->key_blocks >= 0) {
     if (task->key_blocks == 0) {
       store_unseeing_rows<T>(args, *task, warp_row);
@@ -177,13 +174,11 @@ __device__ __forceinline__ void compute_tiles(
       task = take_task();
       continue;
     }
-    if (!carried) {
-      enter(*task);
-      turns.wait();
-      multiply_scores();
-      turns.pass();
-      wait_products<0>();
-    }
+    enter(*task);
+    turns.wait();
+    multiply_scores();
+    turns.pass();
+    wait_products<0>();
     const Range own = rows_of_task(*task, warp_row, 16);
     const Range clean = clean_blocks(a, *task, own, kBlockN);
     RowStates<1> state;
@@ -199,11 +194,7 @@ __device__ __forceinline__ void compute_tiles(
         apply_score(s, a, task->s, slope, own.begin + lane / 4, key());
       }
       if (n < clean.begin || n >= clean.end) {
-        hide(s, a, task->s, own.begin + lane / 4, own.end - 1, key());
-        const int rows = own.end - own.begin - lane / 4;
-        for_each_sum(s, [&](float& score, int i, int) {
-          if (8 * i >= rows) score = kNegativeInfinity<float>;
-        });
+        hide(s, a, task->s, own.begin + lane / 4, own.end, key());
       }
       bool moves = false;
       if (!limits.hold(s)) {
@@ -254,22 +245,12 @@ __device__ __forceinline__ void compute_tiles(
     wait_values(first ? first_count : kBlockN);
     turns.wait();
     add_values(first);
-    const FwdTask* next = nullptr;
-    if constexpr (kCarries) {
-      next = take_task();
-      carried = next->key_blocks > 0;
-      if (carried) enter(*next);
-      multiply_scores();  // without a next task, of whatever lies there: what runs must not depend on a branch
-    }
     turns.pass();
-    wait_products<kCarries ? 1 : 0>();
+    wait_products<0>();
     values_are_done();
     store_tile<T, kRow>(args, maps.o, *task, shared, group, state, factor, o);
     task_is_done();
-    if constexpr (!kCarries) next = take_task();
-    wait_products<0>();
-    pin(s[0]);
-    task = next;
+    task = take_task();
   }
   if (threadIdx.x % kGroupThreads == 0) wait_stores_read();  // shared memory must last as long
 }

@@ -39,7 +39,7 @@ __device__ __forceinline__ void load_tiles(
   const uint64_t again = cache_policy<Keep::kLast>();
   using Ring = RingBarriers<kTile.stages>;
   using Position = RingPosition<kTile.stages>;
-  RingPosition<kTile.q_stages> q;
+  RingPosition<1> q;
   Position k, v;
   RingPosition<FwdState<kRow>::kTasks> slot;
   const auto post = [&](const FwdTask& task) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void load_tiles(
     block.q.wait_empty(q);
     arrive_expecting(block.q.full_at(q), kTile.q_bytes());
     load_rows<kTile.block_m, kHeadDim>(
-        shared + kTile.q_offset() + q.stage * kTile.q_bytes(),
+        shared + kTile.q_offset(),
         maps.q,
         block.q.full_at(q),
         once,

@@ -83,7 +83,7 @@ struct FwdState {
   static constexpr int kTasks = 2;  // this one until o is stored, and the next
 
   RingBarriers<kTasks> task;
-  RingBarriers<kTile.q_stages> q;
+  RingBarriers<1> q;
   RingBarriers<kTile.stages> k;
   RingBarriers<kTile.stages> v;
   FwdTask tasks[kTasks];

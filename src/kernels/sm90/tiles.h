@@ -19,7 +19,6 @@ struct FwdTile {
   int block_m;
   int block_n;
   int stages;              // of k, and of v
-  int q_stages;            // 2: q of the next tile is loaded under this one
   int o_columns;           // that a warpgroup stages at a time to store o; 0: from registers
   bool takes_turns;        // warpgroups issue products one after the other, so that softmax runs under those of another
   int loader_registers;    // per thread; the sum over warpgroups must not be above what the block starts with
@@ -33,7 +32,7 @@ struct FwdTile {
 
   // Where things lie in shared memory.
   constexpr int q_offset() const { return 0; }
-  constexpr int k_offset() const { return q_offset() + q_stages * q_bytes(); }
+  constexpr int k_offset() const { return q_offset() + q_bytes(); }
   constexpr int v_offset() const { return k_offset() + stages * kv_bytes(); }
   constexpr int o_offset() const { return v_offset() + stages * kv_bytes(); }
   constexpr int state_offset() const { return o_offset() + groups() * o_bytes(); }
@@ -42,9 +41,9 @@ struct FwdTile {
 
 // clang-format off
 inline constexpr std::array kFwdTiles = {
-    FwdTile{.head_dim = 64,  .block_m = 192, .block_n = 128, .stages = 2, .q_stages = 2, .o_columns = 64,  .takes_turns = true,  .loader_registers = 32, .consumer_registers = 160},
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 128, .stages = 2, .q_stages = 2, .o_columns = 128, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
-    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64,  .stages = 2, .q_stages = 1, .o_columns = 128, .takes_turns = false, .loader_registers = 24, .consumer_registers = 240},
+    FwdTile{.head_dim = 64,  .block_m = 192, .block_n = 128, .stages = 3, .o_columns = 64,  .takes_turns = true,  .loader_registers = 32, .consumer_registers = 160},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 128, .stages = 2, .o_columns = 128, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64,  .stages = 2, .o_columns = 128, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
 };
 // clang-format on
 
@@ -54,7 +53,7 @@ constexpr bool is_valid(const FwdTile& t) {
   const int at_entry = kRegisters / t.threads() / 8 * 8;  // what a block of one per SM starts with
   const int in_all = t.loader_registers + t.groups() * t.consumer_registers;
   return t.head_dim % 64 == 0 && t.block_m % kGroupRows == 0 && t.groups() >= 1 && t.groups() <= 3 &&
-         t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 && (t.q_stages == 1 || t.q_stages == 2) &&
+         t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 &&
          t.o_columns % 64 == 0 && (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
          t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry && t.shared_bytes() <= 227 * 1024;
 }
