@@ -25,8 +25,11 @@
 namespace cuflash::sm90 {
 
 template <class T, int kRow>
-__global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1)
-    fwd_kernel(const __grid_constant__ FwdMaps maps, const __grid_constant__ FwdArgs args) {
+__global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1) fwd_kernel(
+    const __grid_constant__ FwdMaps maps,
+    const __grid_constant__ FwdArgs args,
+    const __grid_constant__ Schedule schedule
+) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   extern __shared__ __align__(1024) unsigned char shared[];
   using State = FwdState<kRow>;
@@ -43,7 +46,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1)
   __syncthreads();
   if (group == 0) {
     give_registers<kTile.loader_registers>();
-    if (threadIdx.x == 0) load_tiles<kRow>(args.attention, maps, block, shared_address(shared));
+    if (threadIdx.x == 0) load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared));
   } else {
     take_registers<kTile.consumer_registers>();
     compute_tiles<T, kRow>(args, maps, block, shared_address(shared), group - 1);
@@ -60,7 +63,8 @@ Status launch_fwd(const FwdArgs& args, const Plan& plan, const LaunchContext& co
     FwdMaps maps{};
     if (context.mode == LaunchMode::kRun) CUFLASH_TRY(check_cuda(make_maps(args, kDType, kBoxes, &maps), kName));
     const LaunchShape shape = {plan.query_blocks, kTile.threads(), kTile.shared_bytes()};
-    return launch(context, kName, fwd_kernel<T, kRow>, shape, maps, args);
+    const Schedule schedule = Schedule::of(args.attention, kTile.block_m, static_cast<int32_t>(plan.query_blocks));
+    return launch(context, kName, fwd_kernel<T, kRow>, shape, maps, args, schedule);
   });
 }
 

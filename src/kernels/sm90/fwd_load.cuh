@@ -4,18 +4,26 @@
 #pragma once
 
 #include "kernels/sm90/fwd_state.cuh"
+#include "kernels/sm90/schedule.h"
 #include "kernels/sm90/tensor_map.h"
 
 namespace cuflash::sm90 {
 
-// kRows rows of a tensor from `row` on, panel by panel.
+// Where rows of q, k or v lie.
+struct BoxRows {
+  int row;
+  int head;
+  int entry;
+};
+
+// kRows rows of a tensor, panel by panel.
 template <int kRows, int kHeadDim>
 __device__ __forceinline__ void load_rows(
-    uint32_t tile, const CUtensorMap& map, uint32_t barrier, uint64_t policy, int row, int head, int entry
+    uint32_t tile, const CUtensorMap& map, uint32_t barrier, uint64_t policy, const BoxRows& at
 ) {
 #pragma unroll
   for (int panel = 0; panel < kHeadDim / kPanel; ++panel) {
-    load_box(tile + panel * Panels<kRows>::kBytes, map, barrier, policy, panel * kPanel, row, head, entry);
+    load_box(tile + panel * Panels<kRows>::kBytes, map, barrier, policy, panel * kPanel, at.row, at.head, at.entry);
   }
 }
 
@@ -29,18 +37,34 @@ __device__ __forceinline__ FwdTask task_of(const Attention& a, const TileCoord& 
   return task;
 }
 
+__device__ __forceinline__ BoxRows query_rows(const FwdTask& task) {
+  return {static_cast<int>(task.s.q.first + task.rows.begin), task.at.head, static_cast<int>(task.s.q.batch)};
+}
+
+// Block n of the task's keys.
+__device__ __forceinline__ BoxRows key_rows(const Attention& a, const FwdTask& task, int n, int block_n) {
+  return {
+      static_cast<int>(task.s.k.first + task.keys.begin) + n * block_n,
+      key_head(a, task.at.head),
+      static_cast<int>(task.s.k.batch)};
+}
+
+template <int kHeadDim>
+__device__ __forceinline__ void prefetch_rows(const CUtensorMap& map, const BoxRows& at) {
+#pragma unroll 1
+  for (int column = 0; column < kHeadDim; column += kPanel) prefetch_box(map, column, at.row, at.head, at.entry);
+}
+
 template <int kRow>
 __device__ __forceinline__ void load_tiles(
-    const Attention& a, const FwdMaps& maps, FwdState<kRow>& block, uint32_t shared
+    const Attention& a, const Schedule& schedule, const FwdMaps& maps, FwdState<kRow>& block, uint32_t shared
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   constexpr int kHeadDim = kTile.head_dim;
   const uint64_t once = cache_policy<Keep::kFirst>();
   const uint64_t again = cache_policy<Keep::kLast>();
-  using Ring = RingBarriers<kTile.stages>;
-  using Position = RingPosition<kTile.stages>;
   RingPosition<1> q;
-  Position k, v;
+  RingPosition<kTile.stages> k, v;
   RingPosition<FwdState<kRow>::kTasks> slot;
   const auto post = [&](const FwdTask& task) {
     block.task.wait_empty(slot);
@@ -48,48 +72,47 @@ __device__ __forceinline__ void load_tiles(
     arrive(block.task.full_at(slot));
     slot.advance();
   };
+  const auto find = [&](int64_t turn) {
+    const int64_t tile = schedule.tile(turn, blockIdx.x);
+    FwdTask task{};
+    if (tile < schedule.tiles) task = task_of(a, schedule.at(tile), kTile.block_m, kTile.block_n);
+    return task;
+  };
 
-  block.schedule = Schedule::of(a, kTile.block_m, gridDim.x);
-  for (int64_t turn = 0; turn * gridDim.x < block.schedule.tiles; ++turn) {
-    const int64_t tile = block.schedule.tile(turn, blockIdx.x);
-    if (tile >= block.schedule.tiles) continue;
-    const FwdTask task = task_of(a, block.schedule.at(tile), kTile.block_m, kTile.block_n);
+  // The first rows of a tile come from memory, which takes longer than a step: they are in the L2 cache when it begins.
+  const auto prefetch = [&](int64_t turn) {
+    const FwdTask task = find(turn);
+    if (task.key_blocks == 0) return;
+    const BoxRows keys = key_rows(a, task, task.key_blocks - 1, kTile.block_n);
+    prefetch_rows<kHeadDim>(maps.q, query_rows(task));
+    prefetch_rows<kHeadDim>(maps.k, keys);
+    prefetch_rows<kHeadDim>(maps.v, keys);
+  };
+
+  for (int64_t turn = 0; turn * schedule.blocks < schedule.tiles; ++turn) {
+    const FwdTask task = find(turn);
     if (task.rows.empty()) continue;
     post(task);
     if (task.key_blocks == 0) continue;
     block.q.wait_empty(q);
     arrive_expecting(block.q.full_at(q), kTile.q_bytes());
-    load_rows<kTile.block_m, kHeadDim>(
-        shared + kTile.q_offset(),
-        maps.q,
-        block.q.full_at(q),
-        once,
-        static_cast<int>(task.s.q.first + task.rows.begin),
-        task.at.head,
-        static_cast<int>(task.s.q.batch)
-    );
+    const BoxRows queries = query_rows(task);
+    load_rows<kTile.block_m, kHeadDim>(shared + kTile.q_offset(), maps.q, block.q.full_at(q), once, queries);
     q.advance();
 
-    const int head_k = key_head(a, task.at.head);
-    const int first = static_cast<int>(task.s.k.first + task.keys.begin);
-    const auto load = [&](const Ring& ring, Position& at, int offset, const CUtensorMap& map, int n) {
+    const auto load = [&](const auto& ring, auto& at, int offset, const CUtensorMap& map, int n) {
       ring.wait_empty(at);
       arrive_expecting(ring.full_at(at), kTile.kv_bytes());
-      load_rows<kTile.block_n, kHeadDim>(
-          shared + offset + at.stage * kTile.kv_bytes(),
-          map,
-          ring.full_at(at),
-          again,
-          first + n * kTile.block_n,
-          head_k,
-          static_cast<int>(task.s.k.batch)
-      );
+      const BoxRows rows = key_rows(a, task, n, kTile.block_n);
+      const uint32_t to = shared + offset + at.stage * kTile.kv_bytes();
+      load_rows<kTile.block_n, kHeadDim>(to, map, ring.full_at(at), again, rows);
       at.advance();
     };
     // From the last block to the first, v a step behind k.
     for (int n = task.key_blocks; n >= 0; --n) {
       if (n > 0) load(block.k, k, kTile.k_offset(), maps.k, n - 1);
       if (n < task.key_blocks) load(block.v, v, kTile.v_offset(), maps.v, n);
+      if (n == task.key_blocks) prefetch(turn + 1);
     }
   }
   FwdTask end{};

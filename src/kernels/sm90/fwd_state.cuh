@@ -14,7 +14,6 @@
 #include "kernels/common/tile_coord.h"
 #include "kernels/common/warp.h"
 #include "kernels/sm90/ptx.cuh"
-#include "kernels/sm90/schedule.h"
 #include "kernels/sm90/swizzle.h"
 #include "kernels/sm90/tiles.h"
 
@@ -87,7 +86,6 @@ struct FwdState {
   RingBarriers<kTile.stages> k;
   RingBarriers<kTile.stages> v;
   FwdTask tasks[kTasks];
-  Schedule schedule;  // the loader's: it has few registers
 
   __device__ void init() {
     constexpr int kConsumerWarps = 4 * kTile.groups();
