@@ -25,11 +25,11 @@ Extent block_index, block_size, grid_size;
 namespace {
 
 enum class Schedule {
-  kFine,        // every warp does one step in turn
-  kRagged,      // as kFine, but only some lanes of the warp do it
-  kFar,         // every warp runs until it has to wait
-  kOneBehind,   // as kFar, but one warp runs only when no other can
-  kOneInFront,  // one warp runs whenever it can
+  kFine,         // every warp does one step in turn
+  kLanesBehind,  // as kFar, but some lanes of one warp run only when no others can
+  kFar,          // every warp runs until it has to wait
+  kOneBehind,    // as kFar, but one warp runs only when no other can
+  kOneInFront,   // one warp runs whenever it can
   kCount
 };
 
@@ -156,11 +156,6 @@ bool step(unsigned warp, uint32_t lanes) {
 
 bool step(unsigned warp) { return step(warp, ready[warp]); }
 
-bool step_of_some(unsigned warp) {
-  const uint32_t some = ready[warp] & random_bits();
-  return step(warp, some != 0 ? some : ready[warp]);
-}
-
 bool run_until_it_waits(unsigned warp) {
   bool any = false;
   while (step(warp)) any = true;
@@ -176,14 +171,15 @@ bool do_something_late() {
   return true;
 }
 
-// One round over the warps; says whether any of them could run.
-bool run_round(Schedule schedule, const std::vector<unsigned>& order, unsigned special) {
+// One round over the warps; says whether any of them could run, or the device itself.
+bool run_round(Schedule schedule, const std::vector<unsigned>& order, unsigned special, uint32_t special_lanes) {
   bool any = schedule == Schedule::kOneInFront && run_until_it_waits(special);
   for (const unsigned warp : order) {
     if (schedule == Schedule::kFine) {
       any |= step(warp);
-    } else if (schedule == Schedule::kRagged) {
-      any |= step_of_some(warp);
+    } else if (schedule == Schedule::kLanesBehind) {
+      const uint32_t in_front = warp == special ? ~special_lanes : ~uint32_t{0};
+      while (step(warp, ready[warp] & in_front)) any = true;
     } else if (schedule == Schedule::kFar) {
       any |= run_until_it_waits(warp);
     } else if (warp != special) {
@@ -194,7 +190,10 @@ bool run_round(Schedule schedule, const std::vector<unsigned>& order, unsigned s
       }
     }
   }
-  if (schedule == Schedule::kOneBehind && !any) any = (random_bits() % 2 == 0 && do_something_late()) || step(special);
+  if (any) return true;
+  const bool late_first = random_bits() % 2 == 0;
+  if (late_first && do_something_late()) return true;
+  if (schedule == Schedule::kOneBehind || schedule == Schedule::kLanesBehind) any = step(special);
   return any || do_something_late();
 }
 
@@ -212,9 +211,10 @@ void run_block(Schedule schedule) {
   std::vector<unsigned> order(launch.threads / kWarpSize);
   std::iota(order.begin(), order.end(), 0);
   const unsigned special = random_bits() % order.size();
+  const uint32_t special_lanes = random_bits();
   while (num_live > 0) {
     std::shuffle(order.begin(), order.end(), random_bits);
-    if (!run_round(schedule, order, special))
+    if (!run_round(schedule, order, special, special_lanes))
       fault("all threads wait: a barrier or an operation of a warp is not met by all");
   }
   if (!late_actions.empty()) fault("a copy arrives when its block has ended");

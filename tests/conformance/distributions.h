@@ -60,6 +60,7 @@ inline const NamedDistribution kDistributions[] = {
     {"one huge score, in the last block", "dist=last_huge"},
     {"scores rise from key to key", "dist=rising", "fp32 fp16 bf16", kFarKeys},
     {"scores fall from key to key", "dist=falling", "fp32 fp16 bf16", kFarKeys},
+    {"scores of -200, then of -600", "h=2 hk=2 sq=64 sk=512 d=64 dist=step_down"},
     {"blocks of -200 and +200 in turn", "dist=alternating"},
     {"the maximum many times", "dist=ties"},
     {"all scores equal", "dist=equal", "fp32 fp16 bf16", {"dq", false, "dq is a sum of ds, which is 0, times one k"}},

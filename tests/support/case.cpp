@@ -37,6 +37,7 @@ constexpr Name<Distribution> kDistributionNames[] = {
     {Distribution::kLastHuge, "last_huge"},
     {Distribution::kRising, "rising"},
     {Distribution::kFalling, "falling"},
+    {Distribution::kStepDown, "step_down"},
     {Distribution::kAlternating, "alternating"},
     {Distribution::kTies, "ties"},
     {Distribution::kEqual, "equal"},

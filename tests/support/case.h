@@ -35,6 +35,7 @@ enum class Distribution {
   kLastHuge,       // the last key of each entry does
   kRising,         // each key's score is about 3 above that of the key before: the running maximum never rests
   kFalling,        // 3 below: the first keys alone count
+  kStepDown,       // scores near -200 for the first half of the keys, near -600 for the second: never positive
   kAlternating,    // scores near -200 for 32 keys, near +200 for the next 32, and so on
   kTies,           // every third score is 200, the others -200: the maximum is reached many times
   kEqual,          // all keys equal: all weights equal

@@ -69,6 +69,7 @@ bool Values::has_steps() const {
     case Distribution::kLastHuge:
     case Distribution::kRising:
     case Distribution::kFalling:
+    case Distribution::kStepDown:
     case Distribution::kAlternating:
     case Distribution::kTies: return true;
     default: return false;
@@ -85,6 +86,7 @@ float Values::first_of_key(const Place& at) const {
     case Distribution::kLastHuge: return at.row == at.rows - 1 ? 1.0f : 0.0f;
     case Distribution::kRising: return kUnitPerKey * static_cast<float>(at.row);
     case Distribution::kFalling: return -kUnitPerKey * static_cast<float>(at.row);
+    case Distribution::kStepDown: return at.row < at.rows / 2 ? -1.0f : -3.0f;
     case Distribution::kAlternating: return at.row / kTileRows % 2 == 0 ? -1.0f : 1.0f;
     default: return at.row % 3 == 0 ? 1.0f : -1.0f;  // kTies
   }
