@@ -4,20 +4,9 @@
 #pragma once
 
 #include "kernels/sm90/fwd_block.cuh"
-#include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/load_rows.cuh"
 
 namespace cuflash::sm90 {
-
-// kRows rows of a tensor from `row` on, panel by panel.
-template <int kRows, int kHeadDim>
-__device__ __forceinline__ void load_rows(
-    uint32_t tile, const CUtensorMap& map, uint32_t barrier, uint64_t policy, int row, int head, int entry
-) {
-#pragma unroll
-  for (int panel = 0; panel < kHeadDim / kPanel; ++panel) {
-    load_box(tile + panel * Panels<kRows>::kBytes, map, barrier, policy, panel * kPanel, row, head, entry);
-  }
-}
 
 __device__ __forceinline__ FwdTask task_of(const Attention& a, const TileCoord& at, int block_m, int block_n) {
   FwdTask task;

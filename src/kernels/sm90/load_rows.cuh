@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/swizzle.h"
+#include "kernels/sm90/tensor_map.h"
+
+namespace cuflash::sm90 {
+
+// kRows rows of a tensor from `row` on, panel by panel.
+template <int kRows, int kHeadDim>
+__device__ __forceinline__ void load_rows(
+    uint32_t tile, const CUtensorMap& map, uint32_t barrier, uint64_t policy, int row, int head, int entry
+) {
+#pragma unroll
+  for (int panel = 0; panel < kHeadDim / kPanel; ++panel) {
+    load_box(tile + panel * Panels<kRows>::kBytes, map, barrier, policy, panel * kPanel, row, head, entry);
+  }
+}
+
+}  // namespace cuflash::sm90
