@@ -44,7 +44,8 @@ template <int kBlockM>
 struct BwdStep {
   BwdStatistics<kBlockM> statistics;
   TileMask mask;     // rows are keys, columns are query rows
-  bool edge;         // the mask, an end or an unusual lse asks for a look at every pair
+  bool edge;         // the mask, or an end, hides something
+  bool unusual;      // a row's lse is
   float slope;       // of ALiBi
   float diagonal;    // distance of ALiBi between the first query row and the first key
   int64_t dq_tile;
@@ -69,6 +70,8 @@ struct BwdBlock {
   RingBarriers<kTile.stages> dout;
   RingBarriers<kTile.step_stages> step;
   BwdTask tasks[kTasks];
+  int64_t tiles;            // the loader's: it has few registers
+  int32_t blocks_per_head;
 
   __device__ void init() {
     task.init(kConsumerWarps + kStoreWarps + 1);
@@ -84,18 +87,20 @@ struct BwdBlock {
 // Where a warp is in the ring of tasks: each of them takes all.
 template <int kRow>
 struct BwdTaskReader {
+  static constexpr int kTasks = BwdBlock<kRow>::kTasks;
   BwdBlock<kRow>& block;
-  RingPosition<BwdBlock<kRow>::kTasks> at = {};
+  uint32_t count = 0;
 
   // The task is valid until done() is called.
   __device__ __forceinline__ const BwdTask& take() const {
+    const RingPosition<kTasks> at = ring_position<kTasks>(count);
     block.task.wait_full(at);
     return block.tasks[at.stage];
   }
   __device__ __forceinline__ void done() {
     __syncwarp();
-    block.task.release(at);
-    at.advance();
+    block.task.release(ring_position<kTasks>(count));
+    ++count;
   }
 };
 

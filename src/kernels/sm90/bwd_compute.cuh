@@ -33,67 +33,84 @@ struct BwdComputer {
   float factor;  // from products to scores in base 2
   int key_count;
 
-  // `ahead`: of the step whose weights are computed; the others are of the step whose gradients are.
-  RingPosition<kTile.stages> q_ahead, q, dout_ahead, dout;
-  RingPosition<kTile.step_stages> step;
-  RingPosition<1> kv;
-  int ds_write = 0;  // stage of ds of the step ahead
-  int ds_read = 0;   // stage of the ds whose dq comes next
+  uint32_t step = 0;  // number of the step ahead, whose weights come next
+  int ds_stage = 0;   // its stage
+  uint32_t tile = 0;  // number of the tile, of those with steps
 
   float s[kBlockM / 8][4], dp[kBlockM / 8][4];          // products, weights
   uint32_t p[kBlockM / 16][4], ds[kBlockM / 16][4];     // weights, rounded
   float dk[kHeadDim / 8][4], dv[kHeadDim / 8][4];
   float dq[8][4];  // 64 rows and columns, the warpgroup's
 
-  static __device__ __forceinline__ int next_stage(int stage) { return stage == kTile.ds_stages - 1 ? 0 : stage + 1; }
+  // Places of what is of a step `back` behind the step ahead.
+  __device__ __forceinline__ RingPosition<kTile.stages> rows_at(int back) const {
+    return ring_position<kTile.stages>(step - back);
+  }
+  __device__ __forceinline__ RingPosition<kTile.step_stages> step_at() const {
+    return ring_position<kTile.step_stages>(step);
+  }
+  __device__ __forceinline__ uint32_t q_tile(int back) const {
+    return shared + kTile.q_offset() + rows_at(back).stage * kTile.rows_bytes();
+  }
+  __device__ __forceinline__ uint32_t dout_tile(int back) const {
+    return shared + kTile.dout_offset() + rows_at(back).stage * kTile.rows_bytes();
+  }
+  __device__ __forceinline__ uint32_t ds_tile(int back) const {
+    const int stage = ds_stage - back;
+    return shared + kTile.ds_offset() + (stage < 0 ? stage + kTile.ds_stages : stage) * kTile.ds_bytes();
+  }
 
   __device__ __forceinline__ void wait_turn() const { sync_threads<2 * kGroupThreads>(kBwdTurn + group); }
   __device__ __forceinline__ void pass_turn() const { arrive_threads<2 * kGroupThreads>(kBwdTurn + 1 - group); }
 
   __device__ __forceinline__ void issue_s() {
     const uint64_t keys = describe_rows(shared + kTile.k_offset() + group * kGroupRows * kRowBytes);
-    const uint64_t rows = describe_rows(shared + kTile.q_offset() + q_ahead.stage * kTile.rows_bytes());
+    const uint64_t queries = describe_rows(q_tile(0));
     begin_products();
 #pragma unroll
     for (int i = 0; i < kHeadDim / kStep; ++i) {
-      multiply<T>(s, offset_by(keys, KVTile::along_rows(i)), offset_by(rows, RowTile::along_rows(i)), i > 0);
+      multiply<T>(s, offset_by(keys, KVTile::along_rows(i)), offset_by(queries, RowTile::along_rows(i)), i > 0);
     }
     commit_products();
   }
 
   __device__ __forceinline__ void issue_dp() {
     const uint64_t keys = describe_rows(shared + kTile.v_offset() + group * kGroupRows * kRowBytes);
-    const uint64_t rows = describe_rows(shared + kTile.dout_offset() + dout_ahead.stage * kTile.rows_bytes());
+    const uint64_t queries = describe_rows(dout_tile(0));
     begin_products();
 #pragma unroll
     for (int i = 0; i < kHeadDim / kStep; ++i) {
-      multiply<T>(dp, offset_by(keys, KVTile::along_rows(i)), offset_by(rows, RowTile::along_rows(i)), i > 0);
+      multiply<T>(dp, offset_by(keys, KVTile::along_rows(i)), offset_by(queries, RowTile::along_rows(i)), i > 0);
     }
     commit_products();
   }
 
   template <bool kFirst>
   __device__ __forceinline__ void issue_dv() {
-    const uint64_t rows = describe_columns<kBlockM>(shared + kTile.dout_offset() + dout.stage * kTile.rows_bytes());
+    const uint64_t queries = describe_columns<kBlockM>(dout_tile(1));
     begin_products();
 #pragma unroll
-    for (int i = 0; i < kBlockM / kStep; ++i) multiply<T>(dv, p[i], offset_by(rows, RowTile::down_rows(i)), !kFirst || i > 0);
+    for (int i = 0; i < kBlockM / kStep; ++i) {
+      multiply<T>(dv, p[i], offset_by(queries, RowTile::down_rows(i)), !kFirst || i > 0);
+    }
     commit_products();
   }
 
   template <bool kFirst>
   __device__ __forceinline__ void issue_dk() {
-    const uint64_t rows = describe_columns<kBlockM>(shared + kTile.q_offset() + q.stage * kTile.rows_bytes());
+    const uint64_t queries = describe_columns<kBlockM>(q_tile(1));
     begin_products();
 #pragma unroll
-    for (int i = 0; i < kBlockM / kStep; ++i) multiply<T>(dk, ds[i], offset_by(rows, RowTile::down_rows(i)), !kFirst || i > 0);
+    for (int i = 0; i < kBlockM / kStep; ++i) {
+      multiply<T>(dk, ds[i], offset_by(queries, RowTile::down_rows(i)), !kFirst || i > 0);
+    }
     commit_products();
   }
 
-  // The warpgroup's 64 query rows, or 64 columns, of dq.
-  __device__ __forceinline__ void issue_dq() {
+  // The warpgroup's 64 query rows, or 64 columns, of dq of the step `back` behind the step ahead.
+  __device__ __forceinline__ void issue_dq(int back) {
     constexpr bool kOwnRows = kBlockM == 2 * kGroupRows;
-    const uint32_t rows = shared + kTile.ds_offset() + ds_read * kTile.ds_bytes() + (kOwnRows ? group * DsTile::kBytes : 0);
+    const uint32_t rows = ds_tile(back) + (kOwnRows ? group * DsTile::kBytes : 0);
     const uint32_t keys = shared + kTile.k_offset() + (kOwnRows ? 0 : group * KVTile::kBytes);
     const uint64_t a = describe_columns<kBlockN>(rows);
     const uint64_t b = describe_columns<kBlockN>(keys);
@@ -106,7 +123,6 @@ struct BwdComputer {
   }
 
   __device__ __forceinline__ void stage_dq() {
-    ds_read = next_stage(ds_read);
     sync_threads<kGroupThreads + 32>(kDqTaken + group);
     const uint32_t to = shared + kTile.dq_offset() + group * kTile.dq_bytes() + threadIdx.x % kGroupThreads * 16;
 #pragma unroll
@@ -121,14 +137,12 @@ struct BwdComputer {
     const int warp_key = group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16;
     const int lane_key = warp_key + lane / 4;
     const int lane_row = lane % 4 * 2;
-    const Step& now = block.steps[step.stage];
+    const Step& now = block.steps[step_at().stage];
     const float2* shift = now.statistics.shift + lane % 4;
     const float2* delta = now.statistics.delta + lane % 4;
+    const auto hide = [&](auto& x) { hide_pairs(x, SeenColumns(now.mask, key_count, lane_key, lane_row)); };
     if constexpr (kPlain) {
       exponentiate(s, factor, shift);
-      wait_products<0>();
-      pin(dp);
-      subtract_delta(dp, delta);
     } else {
       wait_products<0>();
       pin(dp);
@@ -137,52 +151,59 @@ struct BwdComputer {
       apply_score_backward(s, dp, args.attention, now.slope, distance);
       exponentiate(s, factor, shift);
     }
-    dout_ahead.advance();
-    if (now.edge) hide_pairs(s, dp, shift, now.mask, key_count, lane_key, lane_row);
-    round_weights<T>(p, s);
+    // The weights that do not wait for dp. The branches keep the wait from moving in front of the exponentials.
+    if (now.unusual) hide_rows<true>(s, shift);
+    if (now.edge) hide(s);
+    if constexpr (kPlain) {
+      wait_products<0>();
+      pin(dp);
+      subtract_delta(dp, delta);
+    }
+    if (now.unusual) hide_rows<false>(dp, shift);
+    if (now.edge) hide(dp);
     weigh(dp, s);
+    round_weights<T>(p, s);
     round_weights<T>(ds, dp);
     __syncwarp();
-    block.step.release(step);
-    step.advance();
+    block.step.release(step_at());
 
     // Rows of ds^T: lane l has the address of row l % 8 of block l / 8, of two blocks of keys by two of query rows.
     const int key = warp_key + lane % 16;
-    const uint32_t to = shared + kTile.ds_offset() + ds_write * kTile.ds_bytes();
+    const uint32_t to = ds_tile(0);
 #pragma unroll
     for (int i = 0; i < kBlockM / 16; ++i) {
       store_blocks((to + DsTile::offset(key, i / 4 * 64 + lane / 16 * 8)) ^ (i % 4 * 32), ds[i]);
     }
     publish_writes();
-    ds_write = next_stage(ds_write);
+    ds_stage = ds_stage == kTile.ds_stages - 1 ? 0 : ds_stage + 1;
+    ++step;
   }
 
   // Waits for what the next step brings.
   __device__ __forceinline__ void wait_step() const {
-    block.step.wait_full(step);
-    block.q.wait_full(q_ahead);
-    block.dout.wait_full(dout_ahead);
+    block.step.wait_full(step_at());
+    block.q.wait_full(rows_at(0));
+    block.dout.wait_full(rows_at(0));
   }
 
   // The first step's weights.
   __device__ __forceinline__ void begin() {
     wait_step();
-    block.k.wait_full(kv);
-    block.v.wait_full(kv);
+    block.k.wait_full({0, tile % 2});
+    block.v.wait_full({0, tile % 2});
     wait_turn();
     issue_s();
     issue_dp();
     wait_products<1>();
     pin(s);
     pass_turn();
-    q_ahead.advance();
     weigh_step();
   }
 
   template <bool kFirst, bool kLast>
   __device__ __forceinline__ void turn() {
     wait_turn();
-    if constexpr (!kFirst) issue_dq();
+    if constexpr (!kFirst) issue_dq(2);
     issue_dv<kFirst>();
     issue_dk<kFirst>();
     if constexpr (!kFirst) {
@@ -197,35 +218,32 @@ struct BwdComputer {
     wait_products<kLast ? 1 : 2>();
     pin(dv);
     pin(p);
-    block.dout.release(dout);
-    dout.advance();
+    block.dout.release(rows_at(1));
     wait_products<kLast ? 0 : 1>();
     pin(dk);
     pin(ds);
-    block.q.release(q);
-    q.advance();
+    block.q.release(rows_at(1));
     if constexpr (!kLast) {
       issue_dp();
       wait_products<1>();
       pin(s);
-      q_ahead.advance();
       pass_turn();
       weigh_step();
     } else {
       pass_turn();
-      block.v.release(kv);
+      block.v.release({});
     }
   }
 
   // dq of the last step.
   __device__ __forceinline__ void end() {
     wait_turn();
-    issue_dq();
+    issue_dq(1);
     wait_products<0>();
     pin(dq);
     pass_turn();
-    block.k.release(kv);
-    kv.advance();
+    block.k.release({});
+    ++tile;
     stage_dq();
   }
 

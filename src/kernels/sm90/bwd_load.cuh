@@ -35,67 +35,64 @@ __device__ __forceinline__ void bwd_load_tiles(
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kHeadDim = kTile.head_dim;
-  constexpr int kBlockM = kTile.block_m;
   const uint64_t once = cache_policy<Keep::kFirst>();
   const uint64_t again = cache_policy<Keep::kLast>();
-  RingPosition<kTile.stages> q, dout;
   RingPosition<1> kv;
   RingPosition<BwdBlock<kRow>::kTasks> slot;
-  const auto post = [&](const BwdTask& task) {
+  const auto post = [&](const BwdTask& task) -> const BwdTask& {
+    const int stage = slot.stage;
     block.task.wait_empty(slot);
-    block.tasks[slot.stage] = task;
+    block.tasks[stage] = task;
     arrive(block.task.full_at(slot));
     slot.advance();
+    return block.tasks[stage];
   };
 
-  const int32_t blocks_per_head = ceil_div(a.seqlen_k, kTile.block_n);
-  const int64_t tiles = num_tiles(a.batch, a.num_heads_k, blocks_per_head);
+  block.blocks_per_head = ceil_div(a.seqlen_k, kTile.block_n);
+  block.tiles = num_tiles(a.batch, a.num_heads_k, block.blocks_per_head);
+  uint32_t count = 0;  // of steps
   for (;;) {
     const int64_t tile = static_cast<int64_t>(atomicAdd(next_tile, 1ull));
-    if (tile >= tiles) break;
-    const BwdTask task = bwd_task_of<kRow>(a, key_tile(a, tile, blocks_per_head));
-    if (task.own.empty()) continue;
-    post(task);
-    const int32_t group = group_size(a);
-    for (int32_t member = 0; member < group; ++member) {
-      for (int32_t n = 0; n < task.blocks; ++n) {
-        const int row = static_cast<int>(task.s.q.first + int64_t{task.first_block + n} * kBlockM);
-        const int head = task.at.head * group + member;
-        const int entry = static_cast<int>(task.s.q.batch);
-        block.q.wait_empty(q);
-        arrive_expecting(block.q.full_at(q), kTile.rows_bytes());
-        load_rows<kBlockM, kHeadDim>(
-            shared + kTile.q_offset() + q.stage * kTile.rows_bytes(), maps.q, block.q.full_at(q), again, row, head, entry
-        );
-        q.advance();
-        if (member == 0 && n == 0) {
-          const int key = static_cast<int>(task.s.k.first + task.own.begin);
-          const int key_entry = static_cast<int>(task.s.k.batch);
-          block.k.wait_empty(kv);
-          arrive_expecting(block.k.full_at(kv), kTile.kv_bytes());
-          load_rows<kTile.block_n, kHeadDim>(
-              shared + kTile.k_offset(), maps.k, block.k.full_at(kv), once, key, task.at.head, key_entry
-          );
-          block.v.wait_empty(kv);
-          arrive_expecting(block.v.full_at(kv), kTile.kv_bytes());
-          load_rows<kTile.block_n, kHeadDim>(
-              shared + kTile.v_offset(), maps.v, block.v.full_at(kv), once, key, task.at.head, key_entry
-          );
-          kv.advance();
-        }
-        block.dout.wait_empty(dout);
-        arrive_expecting(block.dout.full_at(dout), kTile.rows_bytes());
-        load_rows<kBlockM, kHeadDim>(
-            shared + kTile.dout_offset() + dout.stage * kTile.rows_bytes(),
-            maps.dout,
-            block.dout.full_at(dout),
-            again,
-            row,
-            head,
-            entry
-        );
-        dout.advance();
+    if (tile >= block.tiles) break;
+    const BwdTask new_task = bwd_task_of<kRow>(a, key_tile(a, tile, block.blocks_per_head));
+    if (new_task.own.empty()) continue;
+    const BwdTask& task = post(new_task);  // readers are not done before all is loaded
+    const auto load_step = [&](auto& ring, int offset, const CUtensorMap& map, int32_t i) {
+      const int32_t member = i / task.blocks;
+      const RingPosition<kTile.stages> at = ring_position<kTile.stages>(count);
+      ring.wait_empty(at);
+      arrive_expecting(ring.full_at(at), kTile.rows_bytes());
+      load_rows<kTile.block_m, kHeadDim>(
+          shared + offset + at.stage * kTile.rows_bytes(),
+          map,
+          ring.full_at(at),
+          again,
+          static_cast<int>(task.s.q.first + int64_t{task.first_block + i - member * task.blocks} * kTile.block_m),
+          task.at.head * group_size(a) + member,
+          static_cast<int>(task.s.q.batch)
+      );
+    };
+    const auto load_keys = [&](auto& ring, int offset, const CUtensorMap& map) {
+      ring.wait_empty(kv);
+      arrive_expecting(ring.full_at(kv), kTile.kv_bytes());
+      load_rows<kTile.block_n, kHeadDim>(
+          shared + offset,
+          map,
+          ring.full_at(kv),
+          once,
+          static_cast<int>(task.s.k.first + task.own.begin),
+          task.at.head,
+          static_cast<int>(task.s.k.batch)
+      );
+    };
+    for (int32_t i = 0; i < task.steps; ++i, ++count) {
+      load_step(block.q, kTile.q_offset(), maps.q, i);
+      if (i == 0) {
+        load_keys(block.k, kTile.k_offset(), maps.k);
+        load_keys(block.v, kTile.v_offset(), maps.v);
+        kv.advance();
       }
+      load_step(block.dout, kTile.dout_offset(), maps.dout, i);
     }
   }
   BwdTask end{};
@@ -155,28 +152,28 @@ __device__ __forceinline__ void bwd_describe_steps(
       unusual = __any_sync(0xffffffffu, unusual);
       if (lane == 0) {
         step.mask = mask;
-        step.edge = unusual || own_count < kTile.block_n || !mask.hides_nothing(kTile.block_n, kBlockM);
+        step.unusual = unusual;
+        step.edge = own_count < kTile.block_n || !mask.hides_nothing(kTile.block_n, kBlockM);
         step.slope = alibi_slope(a, task.at.batch, head);
         step.diagonal = static_cast<float>(first_row + task.s.offset - task.own.begin);
         step.dq_tile =
             DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, head, kBlockM) + n;
       }
-      if (i == 0) {
-        if (key_strangers && own_count < kTile.block_n) {
-          block.k.wait_full(kv);
-          clear_rows<kTile.block_n, kHeadDim>(shared + kTile.k_offset(), own_count);
-          publish_writes();
-        }
+      // No use may be left out: a barrier that is two phases behind looks like one that is done.
+      if (key_strangers && i == 0) {
+        block.k.wait_full(kv);
         kv.advance();
+        clear_rows<kTile.block_n, kHeadDim>(shared + kTile.k_offset(), own_count);
+        publish_writes();
       }
-      if (query_strangers && mask.columns < kBlockM) {
+      if (query_strangers) {
         block.q.wait_full(rows);
         block.dout.wait_full(rows);
         clear_rows<kBlockM, kHeadDim>(shared + kTile.q_offset() + rows.stage * kTile.rows_bytes(), mask.columns);
         clear_rows<kBlockM, kHeadDim>(shared + kTile.dout_offset() + rows.stage * kTile.rows_bytes(), mask.columns);
         publish_writes();
+        rows.advance();
       }
-      rows.advance();
       __syncwarp();
       if (lane == 0) arrive(block.step.full_at(slot));
       slot.advance();

@@ -93,8 +93,9 @@ __global__ void __launch_bounds__(kBwdRowThreads)
   unsigned* marks = reinterpret_cast<unsigned*>(staged + kBlockM * kPitch);  // rows that are not finite
   const Attention& a = args.attention;
   for_each_dq_tile<kBlockM>(a, [&](const TileCoord& at, const Sequence& s, const Range& rows, int64_t tile) {
+    __syncthreads();  // the tile before is done
     if (threadIdx.x < kBlockM / 32) marks[threadIdx.x] = 0;
-    __syncthreads();  // of the tile before, too
+    __syncthreads();
     const float4* sums = reinterpret_cast<const float4*>(dq_sums + tile * kTile.dq_floats());
 #pragma unroll
     for (int j = 0; j < kTile.dq_floats() / 4 / kBwdRowThreads; ++j) {

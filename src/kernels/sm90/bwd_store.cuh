@@ -44,7 +44,7 @@ __device__ __forceinline__ void bwd_add_dq(BwdBlock<kRow>& block, float* dq_sums
 
 // Keys that no row sees.
 template <class T>
-__device__ __noinline__ void store_zero_keys(const BwdArgs& args, const BwdTask& task, const Range& own) {
+__device__ __forceinline__ void store_zero_keys(const BwdArgs& args, const BwdTask& task, const Range& own) {
   const Attention& a = args.attention;
   const int lane = threadIdx.x % 32;
   for (int32_t key = own.begin; key < own.end; ++key) {

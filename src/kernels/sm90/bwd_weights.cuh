@@ -70,29 +70,38 @@ __device__ __forceinline__ void apply_score_backward(
   });
 }
 
-// At the edge of a mask, or for unusual lse: p and dp of pairs that do not see each other, or of a query row that saw
-// nothing, become 0, and no p is above 1. `key` and `row` are the lane's first ones in the tile, of whose keys the first
-// key_count exist.
+// Which columns of a step a lane's two keys see: of 8 n + e, those in [begin, end).
+struct SeenColumns {
+  int begin[2];
+  int end[2];
+
+  // `key` and `row` are the lane's first ones in the tile, of whose keys the first key_count exist.
+  __device__ __forceinline__ SeenColumns(const TileMask& mask, int key_count, int key, int row) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int k = key + 8 * i;
+      begin[i] = mask.begin + k - row;
+      end[i] = (k < key_count ? min(mask.end + k, mask.columns) : TileMask::kFar * -1) - row;
+    }
+  }
+};
+
+// Weights of pairs that do not see each other become 0.
 template <int kBlocks>
-__device__ __forceinline__ void hide_pairs(
-    float (&p)[kBlocks][4],
-    float (&dp)[kBlocks][4],
-    const float2* shift,
-    const TileMask& mask,
-    int key_count,
-    int key,
-    int row
-) {
-  for_each_element(p, [&](float& x, int i, int n, int e) {
-    const int k = key + 8 * i;
-    const int begin = mask.begin + k - row;
-    const int end = k < key_count ? min(mask.end + k, mask.columns) - row : begin;
+__device__ __forceinline__ void hide_pairs(float (&x)[kBlocks][4], const SeenColumns& seen) {
+  for_each_element(x, [&](float& weight, int i, int n, int e) {
+    weight = (8 * n + e >= seen.begin[i]) & (8 * n + e < seen.end[i]) ? weight : 0.0f;
+  });
+}
+
+// For rows of unusual lse: weights of a row that saw nothing become 0, and with kLimit, no weight is above 1.
+template <bool kLimit, int kBlocks>
+__device__ __forceinline__ void hide_rows(float (&x)[kBlocks][4], const float2* shift) {
+  asm volatile("" : : : "memory");  // read again: registers are for weights
+  for_each_element(x, [&](float& weight, int, int n, int e) {
     const float2 pair = shift[4 * n];
-    const bool sees = (8 * n + e >= begin) & (8 * n + e < end);
-    const bool counts = sees & ((e == 0 ? pair.x : pair.y) != -kNegativeInfinity<float>);
-    float& y = dp[n][2 * i + e];
-    x = counts ? (x > 1.0f ? 1.0f : x) : 0.0f;  // NaN stays, as in pair_weights()
-    y = counts ? y : 0.0f;
+    if constexpr (kLimit) weight = weight > 1.0f ? 1.0f : weight;  // NaN stays, as in pair_weights()
+    if ((e == 0 ? pair.x : pair.y) == -kNegativeInfinity<float>) weight = 0.0f;
   });
 }
 
