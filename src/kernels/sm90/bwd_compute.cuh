@@ -33,9 +33,11 @@ struct BwdComputer {
   float factor;  // from products to scores in base 2
   int key_count;
 
-  uint32_t step = 0;  // number of the step ahead, whose weights come next
-  int ds_stage = 0;   // its stage
-  uint32_t tile = 0;  // number of the tile, of those with steps
+  // Of the step ahead, whose weights come next.
+  RingPosition<kTile.stages> rows;  // q and dout
+  RingPosition<kTile.step_stages> step;
+  int ds_stage = 0;
+  RingPosition<1> kv;
 
   float s[kBlockM / 8][4], dp[kBlockM / 8][4];          // products, weights
   uint32_t p[kBlockM / 16][4], ds[kBlockM / 16][4];     // weights, rounded
@@ -43,17 +45,15 @@ struct BwdComputer {
   float dq[8][4];  // 64 rows and columns, the warpgroup's
 
   // Places of what is of a step `back` behind the step ahead.
-  __device__ __forceinline__ RingPosition<kTile.stages> rows_at(int back) const {
-    return ring_position<kTile.stages>(step - back);
-  }
-  __device__ __forceinline__ RingPosition<kTile.step_stages> step_at() const {
-    return ring_position<kTile.step_stages>(step);
+  __device__ __forceinline__ int rows_stage(int back) const {
+    const int stage = rows.stage - back;
+    return stage < 0 ? stage + kTile.stages : stage;
   }
   __device__ __forceinline__ uint32_t q_tile(int back) const {
-    return shared + kTile.q_offset() + rows_at(back).stage * kTile.rows_bytes();
+    return shared + kTile.q_offset() + rows_stage(back) * kTile.rows_bytes();
   }
   __device__ __forceinline__ uint32_t dout_tile(int back) const {
-    return shared + kTile.dout_offset() + rows_at(back).stage * kTile.rows_bytes();
+    return shared + kTile.dout_offset() + rows_stage(back) * kTile.rows_bytes();
   }
   __device__ __forceinline__ uint32_t ds_tile(int back) const {
     const int stage = ds_stage - back;
@@ -64,7 +64,7 @@ struct BwdComputer {
   __device__ __forceinline__ void pass_turn() const { arrive_threads<2 * kGroupThreads>(kBwdTurn + 1 - group); }
 
   __device__ __forceinline__ void issue_s() {
-    const uint64_t keys = describe_rows(shared + kTile.k_offset() + group * kGroupRows * kRowBytes);
+    const uint64_t keys = describe_rows(shared + kTile.k_offset() + (ds_stage >> 2) + group * kGroupRows * kRowBytes);
     const uint64_t queries = describe_rows(q_tile(0));
     begin_products();
 #pragma unroll
@@ -75,7 +75,7 @@ struct BwdComputer {
   }
 
   __device__ __forceinline__ void issue_dp() {
-    const uint64_t keys = describe_rows(shared + kTile.v_offset() + group * kGroupRows * kRowBytes);
+    const uint64_t keys = describe_rows(shared + kTile.v_offset() + (ds_stage >> 2) + group * kGroupRows * kRowBytes);
     const uint64_t queries = describe_rows(dout_tile(0));
     begin_products();
 #pragma unroll
@@ -137,7 +137,7 @@ struct BwdComputer {
     const int warp_key = group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16;
     const int lane_key = warp_key + lane / 4;
     const int lane_row = lane % 4 * 2;
-    const Step& now = block.steps[step_at().stage];
+    const Step& now = block.steps[step.stage];
     const float2* shift = now.statistics.shift + lane % 4;
     const float2* delta = now.statistics.delta + lane % 4;
     const auto hide = [&](auto& x) { hide_pairs(x, SeenColumns(now.mask, key_count, lane_key, lane_row)); };
@@ -165,7 +165,7 @@ struct BwdComputer {
     round_weights<T>(p, s);
     round_weights<T>(ds, dp);
     __syncwarp();
-    block.step.release(step_at());
+    block.step.release(step);
 
     // Rows of ds^T: lane l has the address of row l % 8 of block l / 8, of two blocks of keys by two of query rows.
     const int key = warp_key + lane % 16;
@@ -176,21 +176,22 @@ struct BwdComputer {
     }
     publish_writes();
     ds_stage = ds_stage == kTile.ds_stages - 1 ? 0 : ds_stage + 1;
-    ++step;
+    rows.advance();
+    step.advance();
   }
 
   // Waits for what the next step brings.
   __device__ __forceinline__ void wait_step() const {
-    block.step.wait_full(step_at());
-    block.q.wait_full(rows_at(0));
-    block.dout.wait_full(rows_at(0));
+    block.step.wait_full(step);
+    block.q.wait_full(rows);
+    block.dout.wait_full(rows);
   }
 
   // The first step's weights.
   __device__ __forceinline__ void begin() {
     wait_step();
-    block.k.wait_full({0, tile % 2});
-    block.v.wait_full({0, tile % 2});
+    block.k.wait_full(kv);
+    block.v.wait_full(kv);
     wait_turn();
     issue_s();
     issue_dp();
@@ -218,11 +219,11 @@ struct BwdComputer {
     wait_products<kLast ? 1 : 2>();
     pin(dv);
     pin(p);
-    block.dout.release(rows_at(1));
+    block.dout.release({rows_stage(1)});
     wait_products<kLast ? 0 : 1>();
     pin(dk);
     pin(ds);
-    block.q.release(rows_at(1));
+    block.q.release({rows_stage(1)});
     if constexpr (!kLast) {
       issue_dp();
       wait_products<1>();
@@ -231,7 +232,7 @@ struct BwdComputer {
       weigh_step();
     } else {
       pass_turn();
-      block.v.release({});
+      block.v.release(kv);
     }
   }
 
@@ -242,8 +243,8 @@ struct BwdComputer {
     wait_products<0>();
     pin(dq);
     pass_turn();
-    block.k.release({});
-    ++tile;
+    block.k.release(kv);
+    kv.advance();
     stage_dq();
   }
 
@@ -275,15 +276,12 @@ __device__ __forceinline__ void bwd_compute_tiles(
     const BwdTask& task = reader.take();
     const int steps = __shfl_sync(0xffffffffu, task.steps, 0);  // known to the compiler as the same in all lanes
     if (steps < 0) break;
-    const int count = task.own.end - task.own.begin;
-    const int first = min(group * kGroupRows + static_cast<int>(threadIdx.x) % kGroupThreads / 32 * 16, count);
-    const Range own = {task.own.begin + first, task.own.begin + min(first + 16, count)};
     if (steps == 0) {
-      store_zero_keys<T>(args, task, own);
+      store_zero_keys<T>(args, task, warp_keys(task, group));
     } else {
-      computer.key_count = count;
+      computer.key_count = task.own.end - task.own.begin;
       computer.sum(steps);
-      store_keys<T, Computer::kHeadDim>(args, delta, task, own, computer.dk, computer.dv);
+      store_keys<T, Computer::kHeadDim>(args, delta, task, warp_keys(task, group), computer.dk, computer.dv);
     }
     reader.done();
   }

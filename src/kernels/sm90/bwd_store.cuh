@@ -42,6 +42,13 @@ __device__ __forceinline__ void bwd_add_dq(BwdBlock<kRow>& block, float* dq_sums
   }
 }
 
+// Of a task, those of this warp.
+__device__ __forceinline__ Range warp_keys(const BwdTask& task, int group) {
+  const int count = task.own.end - task.own.begin;
+  const int first = min(group * kGroupRows + static_cast<int>(threadIdx.x) % kGroupThreads / 32 * 16, count);
+  return {task.own.begin + first, task.own.begin + min(first + 16, count)};
+}
+
 // Keys that no row sees.
 template <class T>
 __device__ __forceinline__ void store_zero_keys(const BwdArgs& args, const BwdTask& task, const Range& own) {

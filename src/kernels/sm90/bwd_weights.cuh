@@ -97,12 +97,16 @@ __device__ __forceinline__ void hide_pairs(float (&x)[kBlocks][4], const SeenCol
 // For rows of unusual lse: weights of a row that saw nothing become 0, and with kLimit, no weight is above 1.
 template <bool kLimit, int kBlocks>
 __device__ __forceinline__ void hide_rows(float (&x)[kBlocks][4], const float2* shift) {
-  asm volatile("" : : : "memory");  // read again: registers are for weights
-  for_each_element(x, [&](float& weight, int, int n, int e) {
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    asm volatile("" : : : "memory");  // one pair at a time: registers are for weights
     const float2 pair = shift[4 * n];
-    if constexpr (kLimit) weight = weight > 1.0f ? 1.0f : weight;  // NaN stays, as in pair_weights()
-    if ((e == 0 ? pair.x : pair.y) == -kNegativeInfinity<float>) weight = 0.0f;
-  });
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (kLimit) x[n][j] = x[n][j] > 1.0f ? 1.0f : x[n][j];  // NaN stays, as in pair_weights()
+      if ((j % 2 == 0 ? pair.x : pair.y) == -kNegativeInfinity<float>) x[n][j] = 0.0f;
+    }
+  }
 }
 
 // dp - delta becomes ds.
