@@ -6,11 +6,21 @@
 #include "kernels/common/plans.h"
 #include "kernels/common/select_instance.h"
 #include "kernels/sm90/built_architectures.h"
+#include "kernels/sm90/dq_tiles.h"
 #include "kernels/sm90/launchers.h"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/tiles.h"
 
 namespace cuflash::sm90 {
+
+BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, const BwdTile& tile, WorkspaceCarver& carver) {
+  const Attention& a = args.attention;
+  return {
+      .delta = carver.take<float>(lse_size(a)),
+      .dq_sums = carver.take<float>(DqTiles::of(a, tile.block_m).count() * tile.dq_floats()),
+      .next_tile = carver.take<unsigned long long>(1)};
+}
+
 namespace {
 
 static_assert(kFwdTiles.back().head_dim == kMaxHeadDim);
@@ -28,30 +38,73 @@ constexpr Support kForwardSupport = {
     .max_head_dim = kMaxHeadDim,
     .features = kForwardFeatures & ~CUFLASH_FEATURE_UNALIGNED};
 
-Refusal refine(const ForwardProblem& problem, const Device& device) {
+constexpr Support kBackwardSupport = {
+    .device = CUFLASH_DEVICE_CUDA,
+    .min_sm = kSm,
+    .max_sm = kSm,
+    .built = kBuiltCode.built,
+    .architectures = kBuiltCode.architectures,
+    .dtypes = k16BitDTypes,
+    .max_head_dim = kBwdTiles.back().head_dim,
+    .features = kBackwardFeatures & ~CUFLASH_FEATURE_UNALIGNED};
+
+template <const auto& kTable, class Problem>
+Refusal refine(const Problem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   constexpr const char* kRule = "is not a multiple of 8: tensor copies are of 16 bytes";
   if (a.head_dim % 8 != 0) return cannot("head_dim", a.head_dim, kRule);
   if (a.head_dim_v % 8 != 0) return cannot("head_dim_v", a.head_dim_v, kRule);
   if (const Refusal refusal = refuse_maps(problem.args); refusal.verdict != Verdict::kAccept) return refusal;
-  return refuse_unfitting<kFwdTiles>(problem, device);
+  return refuse_unfitting<kTable>(problem, device);
 }
 
 // One block per SM, which stays for all of its tiles.
-Plan plan(const ForwardProblem& problem, const Device& device) {
+Plan plan_forward(const ForwardProblem& problem, const Device& device) {
   Plan plan = plan_forward_blocks<kFwdTiles>(problem, device);
   plan.query_blocks = std::min<int64_t>(plan.query_blocks, device.num_sms);
   return plan;
 }
 
-Status run(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
+Status run_forward(const ForwardProblem& problem, const Plan& plan, const LaunchContext& context) {
   return with_16bit_instance<kFwdTiles>(problem.dtype, plan, [&]<class T, int kHeadDim>() {
     return launch_fwd<T, kHeadDim>(problem.args, plan, context);
   });
 }
 
+Refusal refine_backward(const BackwardProblem& problem, const Device& device) {
+  const Attention& a = problem.args.attention;
+  if (problem.args.deterministic) return cannot("deterministic", 1, "is not served here");
+  return refine<kBwdTiles>(problem, device);
+}
+
+Plan plan_backward(const BackwardProblem& problem, const Device& device) {
+  const Attention& a = problem.args.attention;
+  const BwdTile* tile = tile_on<kBwdTiles>(a, device);
+  WorkspaceCarver carver;
+  BwdWorkspace::carve(problem.args, *tile, carver);
+  return {
+      .workspace_bytes = carver.bytes(),
+      .head_dim = tile->head_dim,
+      .block_m = tile->block_m,
+      .block_n = tile->block_n,
+      .tile_row = static_cast<int32_t>(tile - kBwdTiles.data()),
+      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_m)),
+      .key_blocks = std::min<int64_t>(
+          num_tiles(a.batch, a.num_heads_k, ceil_div(a.seqlen_k, tile->block_n)), device.num_sms
+      )};
+}
+
+Status run_backward(const BackwardProblem& problem, const Plan& plan, const LaunchContext& context) {
+  return with_16bit_instance<kBwdTiles>(problem.dtype, plan, [&]<class T, int kHeadDim>() {
+    return launch_bwd<T, kHeadDim>(problem.args, plan, context);
+  });
+}
+
 }  // namespace
 
-constinit const ForwardFamily kForward = {"sm90", kForwardSupport, refine, plan, run};
+constinit const ForwardFamily kForward = {
+    "sm90", kForwardSupport, refine<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
+constinit const BackwardFamily kBackward = {
+    "sm90", kBackwardSupport, refine_backward, plan_backward, run_backward};
 
 }  // namespace cuflash::sm90
