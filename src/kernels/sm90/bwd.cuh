@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
   using Block = BwdBlock<kRow>;
   static_assert(sizeof(Block) <= kTile.state_bytes());
   Block& block = *reinterpret_cast<Block*>(shared + kTile.state_offset());
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / kGroupThreads, 0);
+  const int group = __shfl_sync(kFullWarp, threadIdx.x / kGroupThreads, 0);
   if (threadIdx.x == 0) {
     prefetch_map(maps.q);
     prefetch_map(maps.k);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
   __syncthreads();
   if (group == 0) {
     give_registers<kTile.loader_registers>();
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const int warp = __shfl_sync(kFullWarp, threadIdx.x / kWarpSize, 0);
     if (warp == 0) {
       if (threadIdx.x == 0) bwd_load_tiles<kRow>(args.attention, maps, block, shared_address(shared), next_tile);
     } else if (warp == 1) {
@@ -76,7 +76,7 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
     BwdMaps maps{};
     if (context.mode == LaunchMode::kRun) CUFLASH_TRY(check_cuda(make_maps(args, kDType, kBoxes, &maps), "sm90 bwd"));
     if (plan.query_blocks > 0 || plan.key_blocks > 0) {
-      const LaunchShape shape = {std::max<int64_t>(plan.query_blocks, 1), kBwdRowThreads, 0};
+      const LaunchShape shape = {std::max<int64_t>(plan.query_blocks, 1), kRowThreads, 0};
       const auto kernel = bwd_prepare_kernel<T, kRow>;
       CUFLASH_TRY(launch(
           context, "sm90 bwd_prepare", kernel, shape, args, workspace.delta, workspace.dq_sums, workspace.next_tile
@@ -86,19 +86,11 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
       const LaunchShape shape = {plan.key_blocks, kTile.threads(), kTile.shared_bytes()};
       const auto kernel = is_plain(args.attention) ? bwd_kernel<T, kRow, true> : bwd_kernel<T, kRow, false>;
       CUFLASH_TRY(launch(
-          context,
-          "sm90 bwd",
-          kernel,
-          shape,
-          maps,
-          args,
-          workspace.delta,
-          workspace.dq_sums,
-          workspace.next_tile
+          context, "sm90 bwd", kernel, shape, maps, args, workspace.delta, workspace.dq_sums, workspace.next_tile
       ));
     }
     if (plan.query_blocks == 0) return Status();
-    const LaunchShape shape = {plan.query_blocks, kBwdRowThreads, kFinishBytes<kRow>};
+    const LaunchShape shape = {plan.query_blocks, kRowThreads, sizeof(DqRows<T, kRow>)};
     const auto kernel = bwd_finish_kernel<T, kRow>;
     return launch(context, "sm90 bwd_finish", kernel, shape, args, workspace.delta, workspace.dq_sums);
   });

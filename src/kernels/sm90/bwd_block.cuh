@@ -24,7 +24,7 @@ namespace cuflash::sm90 {
 
 // Barriers of threads, by number; 0 is __syncthreads().
 enum BwdNamedBarrier {
-  kBwdTurn = 1,  // + warpgroup: it may issue products
+  kBwdTurn = 1,   // + warpgroup: it may issue products
   kDqStaged = 3,  // + warpgroup: dq of a step lies in its stage
   kDqTaken = 5,   // + warpgroup: the stage is free
 };
@@ -43,11 +43,11 @@ struct BwdTask {
 template <int kBlockM>
 struct BwdStep {
   BwdStatistics<kBlockM> statistics;
-  TileMask mask;     // rows are keys, columns are query rows
-  bool edge;         // the mask, or an end, hides something
-  bool unusual;      // a row's lse is
-  float slope;       // of ALiBi
-  float diagonal;    // distance of ALiBi between the first query row and the first key
+  TileMask mask;   // rows are keys, columns are query rows
+  bool edge;       // the mask, or an end, hides something
+  bool unusual;    // a row's lse is
+  float slope;     // of ALiBi
+  float diagonal;  // distance of ALiBi between the first query row and the first key
   int64_t dq_tile;
 };
 
@@ -70,7 +70,7 @@ struct BwdBlock {
   RingBarriers<kTile.stages> dout;
   RingBarriers<kTile.step_stages> step;
   BwdTask tasks[kTasks];
-  int64_t tiles;            // the loader's: it has few registers
+  int64_t tiles;  // the loader's: it has few registers
   int32_t blocks_per_head;
 
   __device__ void init() {

@@ -39,8 +39,8 @@ struct BwdComputer {
   int ds_stage = 0;
   RingPosition<1> kv;
 
-  float s[kBlockM / 8][4], dp[kBlockM / 8][4];          // products, weights
-  uint32_t p[kBlockM / 16][4], ds[kBlockM / 16][4];     // weights, rounded
+  float s[kBlockM / 8][4], dp[kBlockM / 8][4];       // products, weights
+  uint32_t p[kBlockM / 16][4], ds[kBlockM / 16][4];  // weights, rounded
   float dk[kHeadDim / 8][4], dv[kHeadDim / 8][4];
   float dq[8][4];  // 64 rows and columns, the warpgroup's
 

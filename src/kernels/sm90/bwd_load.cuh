@@ -147,15 +147,14 @@ __device__ __forceinline__ void bwd_describe_steps(
         negative_delta[r] = exists ? -delta[offset + r] : 0.0f;
         unusual |= !(fabsf(lse) <= kUsualLse);
       }
-      unusual = __any_sync(0xffffffffu, unusual);
+      unusual = __any_sync(kFullWarp, unusual);
       if (lane == 0) {
         step.mask = mask;
         step.unusual = unusual;
         step.edge = own_count < kTile.block_n || !mask.hides_nothing(kTile.block_n, kBlockM);
         step.slope = alibi_slope(a, task.at.batch, head);
         step.diagonal = static_cast<float>(first_row + task.s.offset - task.own.begin);
-        step.dq_tile =
-            DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, head, kBlockM) + n;
+        step.dq_tile = DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, head, kBlockM) + n;
       }
       // No use may be left out: a barrier that is two phases behind looks like one that is done.
       if (key_strangers && i == 0) {

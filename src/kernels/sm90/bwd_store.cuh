@@ -31,7 +31,9 @@ __device__ __forceinline__ void bwd_add_dq(BwdBlock<kRow>& block, float* dq_sums
       slot.advance();
       sync_threads<kGroupThreads + 32>(kDqStaged + group);
       if (lane < kPieces) {
-        add_floats(dq_sums + tile * kTile.dq_floats() + (group * kPieces + lane) * (kPieceBytes / 4), from, kPieceBytes);
+        add_floats(
+            dq_sums + tile * kTile.dq_floats() + (group * kPieces + lane) * (kPieceBytes / 4), from, kPieceBytes
+        );
         commit_stores();
         wait_stores_read();
       }
@@ -71,7 +73,7 @@ __device__ __forceinline__ unsigned lanes_not_finite(const float (&x)[kBlocks][4
     excess += x[n][2 * i] - x[n][2 * i];
     excess += x[n][2 * i + 1] - x[n][2 * i + 1];
   }
-  return __ballot_sync(0xffffffffu, excess != 0.0f);
+  return __ballot_sync(kFullWarp, excess != 0.0f);
 }
 
 // A warp's keys. Those that come out as NaN or infinite under a mask are computed again.

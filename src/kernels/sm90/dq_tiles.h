@@ -3,6 +3,7 @@
 
 #include "kernels/common/sequence.h"
 #include "kernels/common/tile_coord.h"
+#include "kernels/sm90/tiles.h"
 
 namespace cuflash::sm90 {
 
@@ -23,5 +24,22 @@ struct DqTiles {
     return (int64_t{entry} * a.num_heads + head) * per_head;
   }
 };
+
+// Where quad i of a tile lies: elements (row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1). A warpgroup
+// has 64 rows and columns: its own rows of tiles of 128, or its own columns.
+struct DqPlace {
+  int row;
+  int column;
+};
+
+CUFLASH_HD constexpr DqPlace dq_place(int block_m, int i) {
+  constexpr int kBlocks = 8;  // of 8 columns
+  const int thread = i % kGroupThreads;
+  const int group = i / (kBlocks * kGroupThreads);
+  const int row = thread / 32 * 16 + thread % 32 / 4;
+  const int column = i / kGroupThreads % kBlocks * 8 + i % 4 * 2;
+  if (block_m == kGroupRows) return {row, group * 64 + column};
+  return {group * kGroupRows + row, column};
+}
 
 }  // namespace cuflash::sm90

@@ -25,28 +25,25 @@ namespace {
 
 static_assert(kFwdTiles.back().head_dim == kMaxHeadDim);
 
-constexpr int32_t kSm = 90;
+// Machine code of sm_90a runs on sm_90 and nowhere else.
+constexpr Support exact_support(int32_t max_head_dim, FeatureSet features) {
+  constexpr int32_t kSm = 90;
+  return {
+      .device = CUFLASH_DEVICE_CUDA,
+      .min_sm = kSm,
+      .max_sm = kSm,
+      .built = kBuiltCode.built,
+      .architectures = kBuiltCode.architectures,
+      .dtypes = k16BitDTypes,
+      .max_head_dim = max_head_dim,
+      .features = features};
+}
 
-// Machine code of sm_90a runs on sm_90 and nowhere else. Tensor copies need rows at multiples of 16 bytes.
-constexpr Support kForwardSupport = {
-    .device = CUFLASH_DEVICE_CUDA,
-    .min_sm = kSm,
-    .max_sm = kSm,
-    .built = kBuiltCode.built,
-    .architectures = kBuiltCode.architectures,
-    .dtypes = k16BitDTypes,
-    .max_head_dim = kMaxHeadDim,
-    .features = kForwardFeatures & ~CUFLASH_FEATURE_UNALIGNED};
-
-constexpr Support kBackwardSupport = {
-    .device = CUFLASH_DEVICE_CUDA,
-    .min_sm = kSm,
-    .max_sm = kSm,
-    .built = kBuiltCode.built,
-    .architectures = kBuiltCode.architectures,
-    .dtypes = k16BitDTypes,
-    .max_head_dim = kBwdTiles.back().head_dim,
-    .features = kBackwardFeatures & ~CUFLASH_FEATURE_UNALIGNED};
+// Tensor copies need rows at multiples of 16 bytes. dq is summed in whatever order blocks come to it.
+constexpr Support kForwardSupport = exact_support(kMaxHeadDim, kForwardFeatures & ~CUFLASH_FEATURE_UNALIGNED);
+constexpr Support kBackwardSupport = exact_support(
+    kBwdTiles.back().head_dim, kBackwardFeatures & ~(CUFLASH_FEATURE_UNALIGNED | CUFLASH_FEATURE_DETERMINISTIC)
+);
 
 template <const auto& kTable, class Problem>
 Refusal refine(const Problem& problem, const Device& device) {
@@ -71,10 +68,18 @@ Status run_forward(const ForwardProblem& problem, const Plan& plan, const Launch
   });
 }
 
+// Sums of dq are kept in whole tiles. Where sequences are short, these are more than the rows are; up to this size it does
+// not matter.
+constexpr int64_t kSmallSumsBytes = int64_t{64} << 20;
+
 Refusal refine_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
-  if (problem.args.deterministic) return cannot("deterministic", 1, "is not served here");
-  return refine<kBwdTiles>(problem, device);
+  if (const Refusal refusal = refine<kBwdTiles>(problem, device); refusal.verdict != Verdict::kAccept) return refusal;
+  const BwdTile* tile = tile_on<kBwdTiles>(a, device);
+  const int64_t tiles = DqTiles::of(a, tile->block_m).count();
+  const bool is_small = tiles <= kSmallSumsBytes / (int64_t{4} * tile->dq_floats());
+  if (is_small || tiles * tile->block_m <= 2 * lse_size(a)) return Refusal();
+  return cannot("batch", a.batch, "is of sequences that are too short: dq is summed in whole tiles of rows");
 }
 
 Plan plan_backward(const BackwardProblem& problem, const Device& device) {
@@ -82,16 +87,10 @@ Plan plan_backward(const BackwardProblem& problem, const Device& device) {
   const BwdTile* tile = tile_on<kBwdTiles>(a, device);
   WorkspaceCarver carver;
   BwdWorkspace::carve(problem.args, *tile, carver);
-  return {
-      .workspace_bytes = carver.bytes(),
-      .head_dim = tile->head_dim,
-      .block_m = tile->block_m,
-      .block_n = tile->block_n,
-      .tile_row = static_cast<int32_t>(tile - kBwdTiles.data()),
-      .query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_m)),
-      .key_blocks = std::min<int64_t>(
-          num_tiles(a.batch, a.num_heads_k, ceil_div(a.seqlen_k, tile->block_n)), device.num_sms
-      )};
+  Plan plan = plan_backward_blocks<kBwdTiles>(a, tile, tile->block_n, tile->block_m, carver.bytes());
+  plan.query_blocks = num_tiles(a.batch, a.num_heads, ceil_div(a.seqlen_q, tile->block_m));
+  plan.key_blocks = std::min<int64_t>(plan.key_blocks, device.num_sms);
+  return plan;
 }
 
 Status run_backward(const BackwardProblem& problem, const Plan& plan, const LaunchContext& context) {
@@ -104,7 +103,6 @@ Status run_backward(const BackwardProblem& problem, const Plan& plan, const Laun
 
 constinit const ForwardFamily kForward = {
     "sm90", kForwardSupport, refine<kFwdTiles, ForwardProblem>, plan_forward, run_forward};
-constinit const BackwardFamily kBackward = {
-    "sm90", kBackwardSupport, refine_backward, plan_backward, run_backward};
+constinit const BackwardFamily kBackward = {"sm90", kBackwardSupport, refine_backward, plan_backward, run_backward};
 
 }  // namespace cuflash::sm90

@@ -53,8 +53,8 @@ constexpr bool is_valid(const FwdTile& t) {
   const int at_entry = kRegisters / t.threads() / 8 * 8;  // what a block of one per SM starts with
   const int in_all = t.loader_registers + t.groups() * t.consumer_registers;
   return t.head_dim % 64 == 0 && t.block_m % kGroupRows == 0 && t.groups() >= 1 && t.groups() <= 3 &&
-         t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 &&
-         t.o_columns % 64 == 0 && (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
+         t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 && t.o_columns % 64 == 0 &&
+         (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
          t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry && t.shared_bytes() <= 227 * 1024;
 }
 
@@ -71,11 +71,11 @@ struct BwdTile {
   static constexpr int kGroups = 2;
   static constexpr int block_n = kGroups * kGroupRows;
   static constexpr int threads() { return kGroupThreads * (1 + kGroups); }
-  constexpr int kv_bytes() const { return 2 * block_n * head_dim; }                // of k, or of v
-  constexpr int rows_bytes() const { return 2 * block_m * head_dim; }              // of a stage of q, or of dout
-  constexpr int ds_bytes() const { return 2 * block_n * block_m; }                 // of a stage
-  constexpr int dq_bytes() const { return 4 * block_m * head_dim / kGroups; }      // of a warpgroup
-  constexpr int dq_floats() const { return block_m * head_dim; }                   // of the sums of a step's rows
+  constexpr int kv_bytes() const { return 2 * block_n * head_dim; }            // of k, or of v
+  constexpr int rows_bytes() const { return 2 * block_m * head_dim; }          // of a stage of q, or of dout
+  constexpr int ds_bytes() const { return 2 * block_n * block_m; }             // of a stage
+  constexpr int dq_bytes() const { return 4 * block_m * head_dim / kGroups; }  // of a warpgroup
+  constexpr int dq_floats() const { return block_m * head_dim; }               // of the sums of a step's rows
 
   // Where things lie in shared memory.
   constexpr int k_offset() const { return 0; }
@@ -86,7 +86,9 @@ struct BwdTile {
   constexpr int dq_offset() const { return ds_offset() + ds_stages * ds_bytes(); }
   constexpr int state_offset() const { return dq_offset() + kGroups * dq_bytes(); }
   constexpr int state_bytes() const { return step_stages * (16 * block_m / 2 + 64) + 768; }
-  constexpr size_t shared_bytes() const { return static_cast<size_t>(state_offset()) + static_cast<size_t>(state_bytes()); }
+  constexpr size_t shared_bytes() const {
+    return static_cast<size_t>(state_offset()) + static_cast<size_t>(state_bytes());
+  }
 };
 
 // clang-format off
