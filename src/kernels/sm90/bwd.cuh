@@ -31,9 +31,10 @@ template <class T, int kRow, bool kPlain>
 __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     const __grid_constant__ BwdMaps maps,
     const __grid_constant__ BwdArgs args,
+    const __grid_constant__ KeySchedule schedule,
     const float* delta,
     float* dq_sums,
-    unsigned long long* next_tile
+    uint32_t* next_tile
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -53,7 +54,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     give_registers<kTile.loader_registers>();
     const int warp = __shfl_sync(kFullWarp, threadIdx.x / kWarpSize, 0);
     if (warp == 0) {
-      if (threadIdx.x == 0) bwd_load_tiles<kRow>(args.attention, maps, block, shared_address(shared), next_tile);
+      if (threadIdx.x == 0)
+        bwd_load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared), next_tile);
     } else if (warp == 1) {
       bwd_describe_steps<kRow>(args, delta, block, shared_address(shared));
     } else {
@@ -86,7 +88,16 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
       const LaunchShape shape = {plan.key_blocks, kTile.threads(), kTile.shared_bytes()};
       const auto kernel = is_plain(args.attention) ? bwd_kernel<T, kRow, true> : bwd_kernel<T, kRow, false>;
       CUFLASH_TRY(launch(
-          context, "sm90 bwd", kernel, shape, maps, args, workspace.delta, workspace.dq_sums, workspace.next_tile
+          context,
+          "sm90 bwd",
+          kernel,
+          shape,
+          maps,
+          args,
+          KeySchedule::of(args.attention, kTile.block_n),
+          workspace.delta,
+          workspace.dq_sums,
+          workspace.next_tile
       ));
     }
     if (plan.query_blocks == 0) return Status();

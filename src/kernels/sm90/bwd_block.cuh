@@ -43,11 +43,12 @@ struct BwdTask {
 template <int kBlockM>
 struct BwdStep {
   BwdStatistics<kBlockM> statistics;
-  TileMask mask;   // rows are keys, columns are query rows
-  bool edge;       // the mask, or an end, hides something
-  bool unusual;    // a row's lse is
-  float slope;     // of ALiBi
-  float diagonal;  // distance of ALiBi between the first query row and the first key
+  TileMask mask;      // rows are keys, columns are query rows
+  int32_t key_count;  // of the block: keys behind them do not exist
+  bool edge;          // the mask, or an end, hides something
+  bool unusual;       // a row's lse is
+  float slope;        // of ALiBi
+  float diagonal;     // distance of ALiBi between the first query row and the first key
   int64_t dq_tile;
 };
 
@@ -70,8 +71,6 @@ struct BwdBlock {
   RingBarriers<kTile.stages> dout;
   RingBarriers<kTile.step_stages> step;
   BwdTask tasks[kTasks];
-  int64_t tiles;  // the loader's: it has few registers
-  int32_t blocks_per_head;
 
   __device__ void init() {
     task.init(kConsumerWarps + kStoreWarps + 1);

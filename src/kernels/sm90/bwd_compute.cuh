@@ -31,11 +31,9 @@ struct BwdComputer {
   uint32_t shared;
   int group;
   float factor;  // from products to scores in base 2
-  int key_count;
 
   // Of the step ahead, whose weights come next.
-  RingPosition<kTile.stages> rows;  // q and dout
-  RingPosition<kTile.step_stages> step;
+  uint32_t count = 0;  // its number
   int ds_stage = 0;
   RingPosition<1> kv;
 
@@ -45,10 +43,7 @@ struct BwdComputer {
   float dq[8][4];  // 64 rows and columns, the warpgroup's
 
   // Places of what is of a step `back` behind the step ahead.
-  __device__ __forceinline__ int rows_stage(int back) const {
-    const int stage = rows.stage - back;
-    return stage < 0 ? stage + kTile.stages : stage;
-  }
+  __device__ __forceinline__ int rows_stage(int back) const { return (count - back) % kTile.stages; }
   __device__ __forceinline__ uint32_t q_tile(int back) const {
     return shared + kTile.q_offset() + rows_stage(back) * kTile.rows_bytes();
   }
@@ -137,10 +132,10 @@ struct BwdComputer {
     const int warp_key = group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16;
     const int lane_key = warp_key + lane / 4;
     const int lane_row = lane % 4 * 2;
-    const Step& now = block.steps[step.stage];
+    const Step& now = block.steps[count % kTile.step_stages];
     const float2* shift = now.statistics.shift + lane % 4;
     const float2* delta = now.statistics.delta + lane % 4;
-    const auto hide = [&](auto& x) { hide_pairs(x, SeenColumns(now.mask, key_count, lane_key, lane_row)); };
+    const auto hide = [&](auto& x) { hide_pairs(x, SeenColumns(now.mask, now.key_count, lane_key, lane_row)); };
     if constexpr (kPlain) {
       exponentiate(s, factor, shift);
     } else {
@@ -165,7 +160,7 @@ struct BwdComputer {
     round_weights<T>(p, s);
     round_weights<T>(ds, dp);
     __syncwarp();
-    block.step.release(step);
+    block.step.release(ring_position<kTile.step_stages>(count));
 
     // Rows of ds^T: lane l has the address of row l % 8 of block l / 8, of two blocks of keys by two of query rows.
     const int key = warp_key + lane % 16;
@@ -176,15 +171,14 @@ struct BwdComputer {
     }
     publish_writes();
     ds_stage = ds_stage == kTile.ds_stages - 1 ? 0 : ds_stage + 1;
-    rows.advance();
-    step.advance();
+    ++count;
   }
 
   // Waits for what the next step brings.
   __device__ __forceinline__ void wait_step() const {
-    block.step.wait_full(step);
-    block.q.wait_full(rows);
-    block.dout.wait_full(rows);
+    block.step.wait_full(ring_position<kTile.step_stages>(count));
+    block.q.wait_full(ring_position<kTile.stages>(count));
+    block.dout.wait_full(ring_position<kTile.stages>(count));
   }
 
   // The first step's weights.
@@ -279,7 +273,6 @@ __device__ __forceinline__ void bwd_compute_tiles(
     if (steps == 0) {
       store_zero_keys<T>(args, task, warp_keys(task, group));
     } else {
-      computer.key_count = task.own.end - task.own.begin;
       computer.sum(steps);
       store_keys<T, Computer::kHeadDim>(args, delta, task, warp_keys(task, group), computer.dk, computer.dv);
     }

@@ -5,13 +5,14 @@
 
 #include "kernels/sm90/bwd_block.cuh"
 #include "kernels/sm90/load_rows.cuh"
+#include "kernels/sm90/schedule.h"
 
 namespace cuflash::sm90 {
 
+// Writes a tile's description where readers take it from: the loader has few registers.
 template <int kRow>
-__device__ __forceinline__ BwdTask bwd_task_of(const Attention& a, const TileCoord& at) {
+__device__ __forceinline__ void describe_task(const Attention& a, const TileCoord& at, BwdTask& task) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
-  BwdTask task;
   task.at = at;
   task.s = sequence_of(a, at.batch);
   task.own = block_rows(at.block, kTile.block_n, task.s.k.length);
@@ -19,44 +20,39 @@ __device__ __forceinline__ BwdTask bwd_task_of(const Attention& a, const TileCoo
   task.first_block = rows.begin / kTile.block_m;
   task.blocks = rows.empty() || task.own.empty() ? 0 : ceil_div(rows.end, kTile.block_m) - task.first_block;
   task.steps = task.blocks * group_size(a);
-  return task;
-}
-
-// Tiles are taken in order, by whichever block is free. With a mask they differ in length: the longest of a few heads come
-// first, whose rows stay in the L2 cache.
-__device__ __forceinline__ TileCoord key_tile(const Attention& a, int64_t tile, int32_t blocks_per_head) {
-  return masks_pairs(a) ? tile_coord_in_groups(tile, a.batch, a.num_heads_k, blocks_per_head)
-                        : tile_coord(tile, a.num_heads_k, blocks_per_head);
 }
 
 template <int kRow>
 __device__ __forceinline__ void bwd_load_tiles(
-    const Attention& a, const BwdMaps& maps, BwdBlock<kRow>& block, uint32_t shared, unsigned long long* next_tile
+    const Attention& a,
+    const KeySchedule& schedule,
+    const BwdMaps& maps,
+    BwdBlock<kRow>& block,
+    uint32_t shared,
+    uint32_t* next_tile
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kHeadDim = kTile.head_dim;
-  const uint64_t once = cache_policy<Keep::kFirst>();
-  const uint64_t again = cache_policy<Keep::kLast>();
+  constexpr int kTasks = BwdBlock<kRow>::kTasks;
   RingPosition<1> kv;
-  RingPosition<BwdBlock<kRow>::kTasks> slot;
-  const auto post = [&](const BwdTask& task) -> const BwdTask& {
-    const int stage = slot.stage;
-    block.task.wait_empty(slot);
-    block.tasks[stage] = task;
-    arrive(block.task.full_at(slot));
-    slot.advance();
-    return block.tasks[stage];
-  };
-
-  block.blocks_per_head = ceil_div(a.seqlen_k, kTile.block_n);
-  block.tiles = num_tiles(a.batch, a.num_heads_k, block.blocks_per_head);
+  uint32_t tasks = 0;
   uint32_t count = 0;  // of steps
+  const auto slot = [&] { return ring_position<kTasks>(tasks); };
+  const auto post = [&] {
+    arrive(block.task.full_at(slot()));
+    ++tasks;
+  };
   for (;;) {
-    const int64_t tile = static_cast<int64_t>(atomicAdd(next_tile, 1ull));
-    if (tile >= block.tiles) break;
-    const BwdTask new_task = bwd_task_of<kRow>(a, key_tile(a, tile, block.blocks_per_head));
-    if (new_task.own.empty()) continue;
-    const BwdTask& task = post(new_task);  // readers are not done before all is loaded
+    const uint32_t tile = atomicAdd(next_tile, 1u);
+    BwdTask& task = block.tasks[tasks % kTasks];  // readers are not done before all is loaded
+    block.task.wait_empty(slot());
+    if (tile >= schedule.tiles) {
+      task.steps = -1;
+      break;
+    }
+    describe_task<kRow>(a, schedule.at(tile), task);
+    if (task.own.empty()) continue;
+    post();
     const auto load_step = [&](auto& ring, int offset, const CUtensorMap& map, int32_t i) {
       const int32_t member = i / task.blocks;
       const RingPosition<kTile.stages> at = ring_position<kTile.stages>(count);
@@ -66,7 +62,7 @@ __device__ __forceinline__ void bwd_load_tiles(
           shared + offset + at.stage * kTile.rows_bytes(),
           map,
           ring.full_at(at),
-          again,
+          cache_policy<Keep::kLast>(),
           {static_cast<int>(task.s.q.first + int64_t{task.first_block + i - member * task.blocks} * kTile.block_m),
            task.at.head * group_size(a) + member,
            static_cast<int>(task.s.q.batch)}
@@ -79,7 +75,7 @@ __device__ __forceinline__ void bwd_load_tiles(
           shared + offset,
           map,
           ring.full_at(kv),
-          once,
+          cache_policy<Keep::kFirst>(),
           {static_cast<int>(task.s.k.first + task.own.begin), task.at.head, static_cast<int>(task.s.k.batch)}
       );
     };
@@ -93,9 +89,7 @@ __device__ __forceinline__ void bwd_load_tiles(
       load_step(block.dout, kTile.dout_offset(), maps.dout, i);
     }
   }
-  BwdTask end{};
-  end.steps = -1;
-  post(end);
+  post();
 }
 
 // Zeros to rows [first, kRows) of a tile, by a warp.
@@ -119,14 +113,15 @@ __device__ __forceinline__ void bwd_describe_steps(
   const bool query_strangers = a.cu_seqlens_q != nullptr || a.seqused_q != nullptr;  // behind the rows in use
   const bool key_strangers = a.cu_seqlens_k != nullptr || a.seqused_k != nullptr;
   BwdTaskReader<kRow> reader = {block};
-  RingPosition<kTile.stages> rows;
-  RingPosition<kTile.step_stages> slot;
   RingPosition<1> kv;
+  uint32_t count = 0;  // of steps
   for (;;) {
     const BwdTask& task = reader.take();
     if (task.steps < 0) break;
     const int own_count = task.own.end - task.own.begin;
-    for (int32_t i = 0; i < task.steps; ++i) {
+    for (int32_t i = 0; i < task.steps; ++i, ++count) {
+      const RingPosition<kTile.stages> rows = ring_position<kTile.stages>(count);
+      const RingPosition<kTile.step_stages> slot = ring_position<kTile.step_stages>(count);
       const int32_t member = i / task.blocks;
       const int32_t head = task.at.head * group_size(a) + member;
       const int32_t n = task.first_block + i - member * task.blocks;
@@ -150,6 +145,7 @@ __device__ __forceinline__ void bwd_describe_steps(
       unusual = __any_sync(kFullWarp, unusual);
       if (lane == 0) {
         step.mask = mask;
+        step.key_count = own_count;
         step.unusual = unusual;
         step.edge = own_count < kTile.block_n || !mask.hides_nothing(kTile.block_n, kBlockM);
         step.slope = alibi_slope(a, task.at.batch, head);
@@ -169,11 +165,9 @@ __device__ __forceinline__ void bwd_describe_steps(
         clear_rows<kBlockM, kHeadDim>(shared + kTile.q_offset() + rows.stage * kTile.rows_bytes(), mask.columns);
         clear_rows<kBlockM, kHeadDim>(shared + kTile.dout_offset() + rows.stage * kTile.rows_bytes(), mask.columns);
         publish_writes();
-        rows.advance();
       }
       __syncwarp();
       if (lane == 0) arrive(block.step.full_at(slot));
-      slot.advance();
     }
     reader.done();
   }

@@ -26,7 +26,7 @@ __device__ __forceinline__ void for_each_dq_tile(const Attention& a, F&& f) {
 
 template <class T, int kRow>
 __global__ void __launch_bounds__(kRowThreads)
-    bwd_prepare_kernel(const BwdArgs args, float* delta, float* dq_sums, unsigned long long* next_tile) {
+    bwd_prepare_kernel(const BwdArgs args, float* delta, float* dq_sums, uint32_t* next_tile) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr RowGroups kGroups = {kTile.head_dim / kVectorSize<T>, true};
   static_assert(kGroups.lanes * kTile.block_m == kRowThreads * kRowsAtOnce);

@@ -8,6 +8,7 @@
 #include "kernels/sm90/built_architectures.h"
 #include "kernels/sm90/dq_tiles.h"
 #include "kernels/sm90/launchers.h"
+#include "kernels/sm90/schedule.h"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/tiles.h"
 
@@ -18,7 +19,7 @@ BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, const BwdTile& tile, Works
   return {
       .delta = carver.take<float>(lse_size(a)),
       .dq_sums = carver.take<float>(DqTiles::of(a, tile.block_m).count() * tile.dq_floats()),
-      .next_tile = carver.take<unsigned long long>(1)};
+      .next_tile = carver.take<uint32_t>(1)};
 }
 
 namespace {
@@ -76,6 +77,9 @@ Refusal refine_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   if (const Refusal refusal = refine<kBwdTiles>(problem, device); refusal.verdict != Verdict::kAccept) return refusal;
   const BwdTile* tile = tile_on<kBwdTiles>(a, device);
+  if (KeySchedule::tiles_of(a, tile->block_n) > KeySchedule::kMaxTiles) {
+    return cannot("seqlen_k", a.seqlen_k, "is more blocks of keys, over all heads, than 32 bits count");
+  }
   const int64_t tiles = DqTiles::of(a, tile->block_m).count();
   const bool is_small = tiles <= kSmallSumsBytes / (int64_t{4} * tile->dq_floats());
   if (is_small || tiles * tile->block_m <= 2 * lse_size(a)) return Refusal();

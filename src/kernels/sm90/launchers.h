@@ -17,9 +17,9 @@ template <class T, int kHeadDim>
 Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& context);
 
 struct BwdWorkspace {
-  float* delta;                   // delta_i = dout_i . o_i - dlse_i, laid out as lse
-  float* dq_sums;                 // dq / scale, in tiles (DqTiles)
-  unsigned long long* next_tile;  // of keys
+  float* delta;         // delta_i = dout_i . o_i - dlse_i, laid out as lse
+  float* dq_sums;       // dq / scale, in tiles (DqTiles)
+  uint32_t* next_tile;  // of keys
 
   static BwdWorkspace carve(const BwdArgs& args, const BwdTile& tile, WorkspaceCarver& carver);
 };

@@ -72,4 +72,44 @@ struct Schedule {
   }
 };
 
+// Of the backward pass: tiles of keys in the order in which blocks take them from a counter. With a mask they differ in
+// length, and the first are the longest: those of a few heads come first, whose rows stay in the L2 cache. All in 32 bits:
+// who looks a tile up has few registers.
+struct KeySchedule {
+  uint32_t tiles;
+  uint32_t num_heads;
+  uint32_t blocks_per_head;
+  uint32_t heads;        // of all entries
+  uint32_t group_heads;  // whose tiles are taken block by block
+
+  static constexpr int64_t kMaxTiles = INT32_MAX;
+
+  CUFLASH_HD static int64_t tiles_of(const Attention& a, int block_n) {
+    return num_tiles(a.batch, a.num_heads_k, ceil_div(a.seqlen_k, block_n));
+  }
+
+  CUFLASH_HD static KeySchedule of(const Attention& a, int block_n) {
+    const int32_t blocks_per_head = ceil_div(a.seqlen_k, block_n);
+    const bool by_length = masks_pairs(a) && blocks_per_head > 0 && blocks_per_head < kTilesInFlight;
+    return {
+        .tiles = static_cast<uint32_t>(tiles_of(a, block_n)),
+        .num_heads = static_cast<uint32_t>(a.num_heads_k),
+        .blocks_per_head = static_cast<uint32_t>(blocks_per_head),
+        .heads = static_cast<uint32_t>(a.batch * a.num_heads_k),
+        .group_heads = static_cast<uint32_t>(by_length ? kTilesInFlight / blocks_per_head : 1)};
+  }
+
+  CUFLASH_HD TileCoord at(uint32_t tile) const {
+    const uint32_t group = tile / (group_heads * blocks_per_head);
+    const uint32_t first = group * group_heads;
+    const uint32_t own = heads - first < group_heads ? heads - first : group_heads;
+    const uint32_t place = tile - first * blocks_per_head;
+    const uint32_t head = first + place % own;
+    return {
+        static_cast<int32_t>(head / num_heads),
+        static_cast<int32_t>(head % num_heads),
+        static_cast<int32_t>(place / own)};
+  }
+};
+
 }  // namespace cuflash::sm90
