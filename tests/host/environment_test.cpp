@@ -146,7 +146,8 @@ TEST_F(EnvironmentDeathTest, LogsTheDispatch) {
         leave_with_run<Backward>(CUFLASH_DEVICE_HOST, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "cuflash: backward fp32 batch=2 .*\ndevice: host\n  sm90 +cannot: .*\n  cp_async +cannot: .*\n  wmma +cannot: .*\n  register_tiled "
+      "cuflash: backward fp32 batch=2 .*\ndevice: host\n  sm90 +cannot: .*\n  cp_async +cannot: .*\n  wmma +cannot: "
+      ".*\n  register_tiled "
       "+cannot: .*\n  scalar +cannot: .*\n  host +chosen: "
   );
 }
