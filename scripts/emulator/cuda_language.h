@@ -125,8 +125,9 @@ inline int __all_sync(unsigned mask, bool value) { return emulator::ballot(mask,
 
 // ---- Memory and arithmetic
 
-inline float atomicAdd(float* to, float value) {
-  const float before = *to;
+template <class T>
+T atomicAdd(T* to, std::type_identity_t<T> value) {
+  const T before = *to;
   *to = before + value;
   return before;
 }

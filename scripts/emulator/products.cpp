@@ -108,11 +108,12 @@ void read_rows(const Descriptor& from, int first, int rows, Group& group, F&& f)
 
 // The same of an operand whose depth is outermost: rows are what lies contiguous.
 template <class F>
-void read_columns(const Descriptor& from, int rows, Group& group, F&& f) {
+void read_columns(const Descriptor& from, int first, int rows, Group& group, F&& f) {
   constexpr int kPanel = kBoxRowBytes / 2;
   for (uint32_t k = 0; k < kDepth; ++k) {
     for (int row = 0; row < rows; row += kChunk) {
-      const uint32_t panel = from.address + row / kPanel * from.leading_bytes + row % kPanel * 2;
+      const int at = first + row;
+      const uint32_t panel = from.address + at / kPanel * from.leading_bytes + at % kPanel * 2;
       const Chunk chunk = read_chunk(panel + k / 8 * from.stride_bytes + k % 8 * kBoxRowBytes, group);
       for (int e = 0; e < kChunk; ++e) f(row + e, k, chunk[e]);
     }
@@ -153,7 +154,8 @@ void carry_out(const void* const* lanes) {
   for (unsigned l = 1; l < kWarpSize; ++l) {
     const Product& other = product_of(lanes[l]);
     const bool same = other.blocks == product.blocks && other.a_descriptor == product.a_descriptor &&
-                      other.b_descriptor == product.b_descriptor && other.add == product.add;
+                      other.b_descriptor == product.b_descriptor && other.columns == product.columns &&
+                      other.add == product.add;
     if (!same) fault("lanes of a warp differ in a product");
   }
   Warp& warp = own_warp();
@@ -163,8 +165,9 @@ void carry_out(const void* const* lanes) {
   if (product.a == nullptr) {
     const int first = current_thread / kWarpSize % 4 * kRows;
     const auto to_a = [](int row, int k, uint16_t bits) { a[row][k] = float_of_bits<T>(bits); };
-    read_rows(Descriptor(product.a_descriptor), first, kRows, warp.open, to_a);
-    read_rows(Descriptor(product.b_descriptor), 0, columns, warp.open, to_b);
+    const Descriptor from(product.a_descriptor);
+    product.columns ? read_columns(from, first, kRows, warp.open, to_a)
+                    : read_rows(from, first, kRows, warp.open, to_a);
   } else {
     for (int l = 0; l < static_cast<int>(kWarpSize); ++l) {
       const uint32_t* pairs = product_of(lanes[l]).a;
@@ -175,8 +178,9 @@ void carry_out(const void* const* lanes) {
         pair[1] = float_of_bits<T>(static_cast<uint16_t>(pairs[i] >> 16));
       }
     }
-    read_columns(Descriptor(product.b_descriptor), columns, warp.open, to_b);
   }
+  const Descriptor from(product.b_descriptor);
+  product.columns ? read_columns(from, 0, columns, warp.open, to_b) : read_rows(from, 0, columns, warp.open, to_b);
   for (int i = 0; i < kRows; ++i) {
     std::fill_n(sum[i], columns, 0.0f);
     for (int k = 0; k < kDepth; ++k) {

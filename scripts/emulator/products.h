@@ -9,14 +9,15 @@
 namespace emulator {
 
 // What a lane brings to a product of 64 rows by 8 * blocks columns, 16 deep. Operand a lies in registers, laid out as that
-// of mma.m16n8k16, or at a descriptor with its depth contiguous; then b lies so too, else with its depth outermost.
+// of mma.m16n8k16, or at a descriptor.
 struct Product {
   float* sums;  // 4 * blocks
   int blocks;
-  const uint32_t* a;  // 4, or nullptr
-  uint64_t a_descriptor;
+  const uint32_t* a = nullptr;  // 4
+  uint64_t a_descriptor = 0;
   uint64_t b_descriptor;
-  bool add;  // to the sums as they are
+  bool columns = false;  // what lies at descriptors has its depth outermost, and not contiguous
+  bool add;              // to the sums as they are
 };
 
 template <class T>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -77,14 +78,8 @@ void expect_box(uint32_t address, unsigned rows) {
   expect_published(address, rows * kBoxRowBytes);
 }
 
-struct Store {
-  TensorMap map;
-  uint32_t from;
-  BoxPlace place;
-};
-
 struct Stores {
-  std::vector<Store> open, committed;
+  std::vector<std::function<void()>> open, committed;
 };
 
 std::array<Stores, kMaxThreads> stores;
@@ -166,7 +161,28 @@ void load_box(uint32_t to, const CUtensorMap& encoded, uint32_t barrier, const B
 void store_box(const CUtensorMap& encoded, uint32_t from, const BoxPlace& place) {
   const TensorMap map = TensorMap::of(encoded);
   expect_box(from, map.rows);
-  stores[current_thread].open.push_back({map, from, place});
+  stores[current_thread].open.emplace_back([=] {
+    expect_box(from, map.rows);
+    for_each_element(map, from, place, [](std::byte* element, const std::byte* shared) {
+      if (element != nullptr) std::memcpy(element, shared, 2);
+    });
+  });
+}
+
+void add_floats(float* to, uint32_t from, int bytes) {
+  constexpr unsigned kUnit = 16;
+  if (reinterpret_cast<uintptr_t>(to) % kUnit != 0 || from % kUnit != 0 || bytes % kUnit != 0) {
+    fault("floats to add are not at a multiple of 16 bytes");
+  }
+  expect_published(from, bytes);
+  stores[current_thread].open.emplace_back([=] {
+    expect_published(from, bytes);
+    for (int i = 0; i < bytes / static_cast<int>(sizeof(float)); ++i) {
+      float x;
+      std::memcpy(&x, shared_pointer(from + i * sizeof(x), sizeof(x)), sizeof(x));
+      to[i] += x;
+    }
+  });
 }
 
 void commit_stores() {
@@ -176,13 +192,31 @@ void commit_stores() {
 }
 
 void wait_stores_read() {
-  for (const Store& store : stores[current_thread].committed) {
-    expect_box(store.from, store.map.rows);
-    for_each_element(store.map, store.from, store.place, [](std::byte* element, const std::byte* shared) {
-      if (element != nullptr) std::memcpy(element, shared, 2);
-    });
-  }
+  for (const auto& carry_out : stores[current_thread].committed) carry_out();
   stores[current_thread].committed.clear();
+}
+
+void store_blocks(uint32_t row, const uint32_t (&blocks)[4]) {
+  struct Lane {
+    uint32_t brought;
+    uint32_t rows[4];  // of each block, that which this lane has a part of
+  };
+  Lane lane{row, {}};
+  meet_warp(
+      [](const void* const* lanes) {
+        for (unsigned l = 0; l < kWarpSize; ++l) {
+          auto* to = static_cast<Lane*>(const_cast<void*>(lanes[l]));
+          for (unsigned block = 0; block < 4; ++block) {
+            to->rows[block] = static_cast<const Lane*>(lanes[8 * block + l / 4])->brought;
+          }
+        }
+      },
+      &lane
+  );
+  const volatile uint32_t* rows = lane.rows;
+  for (int block = 0; block < 4; ++block) {
+    write_shared(rows[block] + current_thread % 4 * sizeof(uint32_t), &blocks[block], sizeof(uint32_t));
+  }
 }
 
 void write_shared(uint32_t to, const void* from, unsigned bytes) {

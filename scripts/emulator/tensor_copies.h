@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Copies of boxes of tensors, which the device carries out on its own, and the barriers that say when they have come.
 //
-// A box takes the place of what lies there when it is issued, and holds poison until it arrives; stores read shared memory
-// when they are waited for and not before. What threads have written is not seen by these copies, nor by products, until
+// A box takes the place of what lies there when it is issued, and holds poison until it arrives; stores and sums read shared
+// memory when they are waited for and not before. What threads have written is not seen by these copies, nor by products, until
 // the thread that wrote it publishes it: to read it earlier ends the program.
 #pragma once
 
@@ -47,14 +47,16 @@ struct BoxPlace {
 };
 void load_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, const BoxPlace& place);
 void store_box(const CUtensorMap& map, uint32_t from, const BoxPlace& place);
+void add_floats(float* to, uint32_t from, int bytes);  // to those in global memory
 void commit_stores();
 void wait_stores_read();
 
 // ---- Writes of threads (PTX ISA, fence.proxy.async)
 
 void write_shared(uint32_t to, const void* from, unsigned bytes);
-void publish_writes();                                    // those of the thread that runs
-void expect_published(uint32_t address, unsigned bytes);  // by all threads
+void store_blocks(uint32_t row, const uint32_t (&blocks)[4]);  // PTX ISA, stmatrix, four blocks of 8x8 elements
+void publish_writes();                                         // those of the thread that runs
+void expect_published(uint32_t address, unsigned bytes);       // by all threads
 
 // Refuses what has not ended.
 void end_block_of_copies();

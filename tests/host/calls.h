@@ -126,6 +126,29 @@ Params shape_params(cuflashDevice_t device, const Shape& s, cuflashDataType_t dt
   return p;
 }
 
+// Never dereferenced: the fake runtime runs no kernel. Far apart, so that no two tensors can overlap.
+template <class Params>
+void set_fake_addresses(Params* p) {
+  constexpr uintptr_t kApart = uintptr_t{1} << 59;
+  uintptr_t next = kApart;
+  const auto take = [&next] {
+    const uintptr_t address = next;
+    next += kApart;
+    return reinterpret_cast<void*>(address);
+  };
+  p->q.data = take();
+  p->k.data = take();
+  p->v.data = take();
+  p->o.data = take();
+  p->softmax_lse = static_cast<float*>(take());
+  if constexpr (std::is_same_v<Params, cuflashBackwardParams_t>) {
+    p->dout.data = take();
+    p->dq.data = take();
+    p->dk.data = take();
+    p->dv.data = take();
+  }
+}
+
 // A fp32 call with every buffer it needs. Inputs hold small numbers, outputs and workspace are poisoned.
 template <class Params>
 class SmallCall {

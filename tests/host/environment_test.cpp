@@ -56,7 +56,7 @@ TEST_F(EnvironmentDeathTest, ForcesAKernelThatCan) {
         leave_with_run<Backward>(CUFLASH_DEVICE_CUDA, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "\nforced: scalar\n  cp_async .*\n  wmma .*\n  register_tiled +could: .*\n  scalar +chosen: "
+      "\nforced: scalar\n  sm90 .*\n  cp_async .*\n  wmma .*\n  register_tiled +could: .*\n  scalar +chosen: "
   );
 }
 
@@ -146,7 +146,8 @@ TEST_F(EnvironmentDeathTest, LogsTheDispatch) {
         leave_with_run<Backward>(CUFLASH_DEVICE_HOST, CUFLASH_STATUS_SUCCESS);
       },
       ::testing::ExitedWithCode(kAsExpected),
-      "cuflash: backward fp32 batch=2 .*\ndevice: host\n  cp_async +cannot: .*\n  wmma +cannot: .*\n  register_tiled "
+      "cuflash: backward fp32 batch=2 .*\ndevice: host\n  sm90 +cannot: .*\n  cp_async +cannot: .*\n  wmma +cannot: "
+      ".*\n  register_tiled "
       "+cannot: .*\n  scalar +cannot: .*\n  host +chosen: "
   );
 }

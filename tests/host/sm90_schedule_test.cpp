@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -91,6 +92,42 @@ TEST(ScheduleTest, ManyTiles) {
     EXPECT_EQ(last.head, (1 << 10) - 1);
     EXPECT_EQ(last.block, causal ? 0 : 2);
   }
+}
+
+TEST(KeyScheduleTest, EveryTileOnce) {
+  for (const bool causal : {false, true}) {
+    for (const int32_t seqlen : {1, 128, 129, 1000, 40000}) {
+      for (const int32_t heads : {1, 3, 50}) {
+        const KeySchedule schedule = KeySchedule::of(attention(3, heads, seqlen, causal), 128);
+        std::set<std::tuple<int32_t, int32_t, int32_t>> seen;
+        for (uint32_t tile = 0; tile < schedule.tiles; ++tile) {
+          const TileCoord at = schedule.at(tile);
+          EXPECT_TRUE(at.batch < 3 && at.head < heads && at.block < ceil_div(seqlen, 128));
+          seen.emplace(at.batch, at.head, at.block);
+        }
+        EXPECT_EQ(static_cast<int32_t>(seen.size()), 3 * heads * ceil_div(seqlen, 128));
+      }
+    }
+  }
+}
+
+// Under a causal mask the first keys are seen by the most rows: in a group of heads they come first.
+TEST(KeyScheduleTest, LongestTilesFirst) {
+  const KeySchedule causal = KeySchedule::of(attention(2, 16, 4096, true), 128);
+  EXPECT_EQ(causal.group_heads, 8u) << "256 tiles of 32 blocks a head";
+  EXPECT_EQ(causal.at(7).head, 7);
+  EXPECT_EQ(causal.at(7).block, 0);
+  EXPECT_EQ(causal.at(8).head, 0);
+  EXPECT_EQ(causal.at(8).block, 1);
+  const KeySchedule full = KeySchedule::of(attention(2, 16, 4096, false), 128);
+  EXPECT_EQ(full.at(7).head, 0);
+  EXPECT_EQ(full.at(7).block, 7);
+}
+
+TEST(KeyScheduleTest, ManyTiles) {
+  const KeySchedule schedule = KeySchedule::of(attention(1, 1, INT32_MAX, true), 1);
+  EXPECT_EQ(schedule.tiles, uint32_t{INT32_MAX});
+  EXPECT_EQ(schedule.at(schedule.tiles - 1).block, INT32_MAX - 1);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "kernels/sm90/family.h"
 #include "kernels/sm90/swizzle.h"
@@ -23,6 +24,7 @@ using test::Shape;
 using test::SmallCall;
 using test::tile_with;
 using Forward = cuflashForwardParams_t;
+using Backward = cuflashBackwardParams_t;
 
 constexpr int kKilobytes = 227;  // that a block may have on sm_90
 constexpr cuflashDataType_t kDTypes[] = {CUFLASH_R_16F, CUFLASH_R_16BF};
@@ -59,6 +61,33 @@ TEST(TilesTest, WhatDoesNotFitIsNotValid) {
   EXPECT_FALSE(changed([](FwdTile& t) { t.o_columns = 32; })) << "boxes are 64 columns wide";
 }
 
+TEST(TilesTest, RowsOfTheBackwardPassAreUsed) {
+  int capacity = 0;
+  for (const BwdTile& tile : kBwdTiles) {
+    EXPECT_GT(tile.head_dim, capacity) << "rows ascend";
+    capacity = tile.head_dim;
+    EXPECT_EQ(tile_with(kBwdTiles, tile.head_dim, kKilobytes), &tile);
+    for (const int offset : {tile.v_offset(), tile.q_offset(), tile.dout_offset(), tile.ds_offset()}) {
+      EXPECT_EQ(offset % kAtomBytes, 0) << "tiles begin where the swizzle does";
+    }
+    EXPECT_EQ(tile.state_offset() % 16, 0);
+  }
+}
+
+TEST(TilesTest, WhatDoesNotFitBackwardIsNotValid) {
+  const BwdTile good = kBwdTiles[1];
+  ASSERT_TRUE(is_valid(good));
+  const auto changed = [&](auto&& change) {
+    BwdTile tile = good;
+    change(tile);
+    return is_valid(tile);
+  };
+  EXPECT_FALSE(changed([](BwdTile& t) { t.consumer_registers += 8; })) << "setmaxnreg would wait for ever";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.stages += 1; })) << "places count two";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.block_m = 128; })) << "dq is 64 rows and columns of a warpgroup";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.head_dim = 256; })) << "registers, shared memory";
+}
+
 struct Dims {
   int32_t q;
   int32_t v;
@@ -83,6 +112,45 @@ TEST(Sm90LaunchTest, OneBlockPerSmAtMost) {
         );
       }
     }
+  }
+}
+
+TEST(Sm90LaunchTest, Backward) {
+  for (const Dims& dims : {Dims{8, 8}, Dims{64, 64}, Dims{40, 96}, Dims{128, 64}}) {
+    for (const int32_t seqlen_k : {130, 10000}) {
+      SCOPED_TRACE("head_dim " + std::to_string(dims.wider()) + ", seqlen_k " + std::to_string(seqlen_k));
+      const BwdTile* tile = tile_with(kBwdTiles, dims.wider(), kKilobytes);
+      ASSERT_NE(tile, nullptr);
+      const Shape shape = {2, 4, 2, 100, seqlen_k, dims.q, dims.v};
+      const Launched run = launched_by<Backward>("sm90", CUFLASH_R_16BF, kKilobytes, shape);
+      const int64_t rows = int64_t{shape.batch} * shape.num_heads * shape.seqlen_q;
+      const int64_t queries = num_tiles(shape.batch, shape.num_heads, ceil_div(shape.seqlen_q, tile->block_m));
+      const int64_t keys = num_tiles(shape.batch, shape.num_heads_k, ceil_div(shape.seqlen_k, tile->block_n));
+      EXPECT_EQ(run.workspace_bytes, test::padded(rows) + test::padded(queries * tile->dq_floats()) + test::padded(1));
+      ASSERT_EQ(run.launches.size(), 3u);
+      test::expect_launch(run.launches[0], queries, kRowThreads, 0, "bwd_prepare");
+      test::expect_launch(run.launches[1], std::min<int64_t>(keys, 132), tile->threads(), tile->shared_bytes(), "bwd");
+      const size_t staged = static_cast<size_t>(tile->block_m) * (2 * (static_cast<size_t>(tile->head_dim) + 8) + 1);
+      test::expect_launch(run.launches[2], queries, kRowThreads, staged, "bwd_finish");
+    }
+  }
+}
+
+// q, k, v and dout in this order.
+TEST(Sm90LaunchTest, TensorMapsOfTheBackwardPass) {
+  launched_by<Backward>("sm90", CUFLASH_R_16BF, kKilobytes, {3, 4, 2, 100, 70, 40, 96});
+  const BwdTile& tile = *tile_with(kBwdTiles, 96, kKilobytes);
+  const auto maps = fake_runtime().tensor_maps();
+  ASSERT_EQ(maps.size(), 4u);
+  const int block_m = tile.block_m, block_n = tile.block_n;
+  const cuuint64_t head_dim[] = {40, 40, 96, 96}, rows[] = {100, 70, 70, 100};
+  const int box_rows[] = {block_m, block_n, block_n, block_m};
+  for (size_t i = 0; i < maps.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(maps[i].type, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+    EXPECT_EQ(maps[i].extents[0], head_dim[i]);
+    EXPECT_EQ(maps[i].extents[1], rows[i]);
+    EXPECT_EQ(maps[i].box[1], static_cast<cuuint32_t>(box_rows[i]));
   }
 }
 
@@ -129,12 +197,27 @@ TEST(Sm90LaunchTest, MapsOfNothing) {
 }
 
 // What the room refuses, cp_async serves.
-TEST(Sm90RefusalTest, Reasons) {
-  struct Case {
-    std::function<void(Forward&)> change;
-    std::string reason;
-  };
-  const Case cases[] = {
+template <class Params>
+struct RefusalCase {
+  std::function<void(Params&)> change;
+  std::string reason;
+};
+
+template <class Params>
+void expect_refusals(const std::vector<RefusalCase<Params>>& cases) {
+  for (const auto& c : cases) {
+    fake_runtime().reset();
+    SmallCall<Params> call(CUFLASH_DEVICE_CUDA, {2, 4, 2, 100, 70, 64, 64});
+    call.params.dtype = CUFLASH_R_16BF;
+    c.change(call.params);
+    std::string text;
+    ASSERT_EQ(call.explain(&text), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
+    EXPECT_NE(text.find("  sm90             cannot: " + c.reason + "\n"), std::string::npos) << text;
+  }
+}
+
+TEST(Sm90RefusalTest, Forward) {
+  expect_refusals<Forward>({
       {[](Forward& p) { p.head_dim = 60; }, "head_dim (60) is not a multiple of 8: tensor copies are of 16 bytes"},
       {[](Forward& p) { p.head_dim_v = 62; }, "head_dim_v (62) is not a multiple of 8: tensor copies are of 16 bytes"},
       {[](Forward& p) { p.k.row_stride = 0; }, "k (0) has a stride of 0: tensor copies do not repeat rows"},
@@ -143,16 +226,29 @@ TEST(Sm90RefusalTest, Reasons) {
        "k (1099511627776) is the bytes of a stride, above what tensor copies take"},
       {[](Forward& p) { p.q.data = static_cast<char*>(const_cast<void*>(p.q.data)) + 2; },
        "feature (unaligned) is not served"},
-  };
-  for (const Case& c : cases) {
-    fake_runtime().reset();
-    SmallCall<Forward> call(CUFLASH_DEVICE_CUDA, {2, 4, 2, 100, 70, 64, 64});
-    call.params.dtype = CUFLASH_R_16BF;
-    c.change(call.params);
-    std::string text;
-    ASSERT_EQ(call.explain(&text), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
-    EXPECT_NE(text.find("  sm90             cannot: " + c.reason + "\n"), std::string::npos) << text;
-  }
+  });
+}
+
+Backward unbacked(const Shape& shape) {
+  Backward p = test::shape_params<Backward>(CUFLASH_DEVICE_CUDA, shape, CUFLASH_R_16BF);
+  test::set_fake_addresses(&p);
+  return p;
+}
+
+TEST(Sm90RefusalTest, Backward) {
+  expect_refusals<Backward>({
+      {[](Backward& p) { p.head_dim = 60; }, "head_dim (60) is not a multiple of 8: tensor copies are of 16 bytes"},
+      {[](Backward& p) { p.deterministic = 1; }, "feature (deterministic) is not served"},
+      {[](Backward& p) { p.dout.row_stride = 0; }, "dout (0) has a stride of 0: tensor copies do not repeat rows"},
+      {[](Backward& p) {
+         p = unbacked({1 << 14, 4, 2, 5, 70, 64, 64});
+       },
+       "batch (16384) is of sequences that are too short: dq is summed in whole tiles of rows"},
+      {[](Backward& p) {
+         p = unbacked({1 << 20, 4, 2, 100, 1 << 20, 64, 64});
+       },
+       "seqlen_k (1048576) is more blocks of keys, over all heads, than 32 bits count"},
+  });
 }
 
 TEST(Sm90RefusalTest, OtherGpus) {

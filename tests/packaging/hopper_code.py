@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks that the kernels of the Hopper room are made of what they are there for: products of warpgroups on tensor cores
-and tensor copies in both directions.
+"""Checks that the kernels of the Hopper room are made of what they are there for: products of warpgroups on tensor
+cores, and tensor copies to shared memory and from it.
 
 usage: hopper_code.py --cuobjdump PROGRAM OBJECT...
 
@@ -14,7 +14,11 @@ import subprocess
 import sys
 
 SKIPPED = 77
-WANTED = {"HGMMA": "products of warpgroups", "UTMALDG": "tensor copies to shared memory", "UTMASTG": "tensor copies from it"}
+EVERYWHERE = {"HGMMA": "products of warpgroups", "UTMALDG": "tensor copies to shared memory"}
+WANTED = {
+    "fwd_kernel": EVERYWHERE | {"UTMASTG": "tensor copies from shared memory"},
+    "bwd_kernel": EVERYWHERE | {"UBLKRED": "sums from shared memory"},
+}
 
 
 def kernels_of(cuobjdump, path):
@@ -35,10 +39,11 @@ def main():
     seen, problems = 0, 0
     for path in options.objects:
         for name, code in kernels_of(cuobjdump, path):
-            if "fwd_kernel" not in name:
+            kernel = next((kernel for kernel in WANTED if kernel in name), None)
+            if kernel is None:
                 continue
             seen += 1
-            for instruction, what in WANTED.items():
+            for instruction, what in WANTED[kernel].items():
                 if not re.search(rf"\b{instruction}\b", code):
                     print(f"{name.strip()}: no {instruction}: {what}")
                     problems += 1

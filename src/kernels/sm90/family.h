@@ -6,5 +6,6 @@
 namespace cuflash::sm90 {
 
 extern const ForwardFamily kForward;
+extern const BackwardFamily kBackward;
 
 }  // namespace cuflash::sm90

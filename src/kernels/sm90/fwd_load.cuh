@@ -4,28 +4,10 @@
 #pragma once
 
 #include "kernels/sm90/fwd_state.cuh"
+#include "kernels/sm90/load_rows.cuh"
 #include "kernels/sm90/schedule.h"
-#include "kernels/sm90/tensor_map.h"
 
 namespace cuflash::sm90 {
-
-// Where rows of q, k or v lie.
-struct BoxRows {
-  int row;
-  int head;
-  int entry;
-};
-
-// kRows rows of a tensor, panel by panel.
-template <int kRows, int kHeadDim>
-__device__ __forceinline__ void load_rows(
-    uint32_t tile, const CUtensorMap& map, uint32_t barrier, uint64_t policy, const BoxRows& at
-) {
-#pragma unroll
-  for (int panel = 0; panel < kHeadDim / kPanel; ++panel) {
-    load_box(tile + panel * Panels<kRows>::kBytes, map, barrier, policy, panel * kPanel, at.row, at.head, at.entry);
-  }
-}
 
 __device__ __forceinline__ FwdTask task_of(const Attention& a, const TileCoord& at, int block_m, int block_n) {
   FwdTask task;

@@ -12,8 +12,7 @@
 
 #include "kernels/common/mask.h"
 #include "kernels/common/tile_coord.h"
-#include "kernels/common/warp.h"
-#include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/ring.cuh"
 #include "kernels/sm90/swizzle.h"
 #include "kernels/sm90/tiles.h"
 
@@ -32,48 +31,6 @@ struct FwdTask {
   Range rows;
   Range keys;          // that some row sees
   int32_t key_blocks;  // 0: no row sees a key; negative: there is no tile left
-};
-
-// Buffers of a ring in turn.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t parity = 0;  // of the phase in which the buffer becomes full
-
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-template <int kStages>
-struct RingBarriers {
-  uint64_t full[kStages];
-  uint64_t empty[kStages];
-
-  __device__ void init(int consumers) {
-    for (int i = 0; i < kStages; ++i) {
-      init_barrier(shared_address(&full[i]), 1);
-      init_barrier(shared_address(&empty[i]), consumers);
-    }
-  }
-  __device__ __forceinline__ uint32_t full_at(const RingPosition<kStages>& at) const {
-    return shared_address(&full[at.stage]);
-  }
-  // Consumers: the buffer holds what was announced.
-  __device__ __forceinline__ void wait_full(const RingPosition<kStages>& at) const {
-    wait_phase(full_at(at), at.parity);
-  }
-  // The loader: nobody reads the buffer any more.
-  __device__ __forceinline__ void wait_empty(const RingPosition<kStages>& at) const {
-    wait_phase(shared_address(&empty[at.stage]), at.parity ^ 1);
-  }
-  // Consumers, once per warp, whose lanes have all seen the buffer full: behind a wait for products they have.
-  __device__ __forceinline__ void release(const RingPosition<kStages>& at) const {
-    if (threadIdx.x % kWarpSize == 0) arrive(shared_address(&empty[at.stage]));
-  }
 };
 
 template <int kRow>

@@ -101,6 +101,14 @@ __device__ __forceinline__ void store_box(
                : "memory");
 }
 
+// Adds floats from shared memory to those in global memory, `bytes` of them in a row, at multiples of 16 bytes.
+__device__ __forceinline__ void add_floats(float* to, uint32_t from, int bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
+               :
+               : "l"(to), "r"(from), "r"(bytes)
+               : "memory");
+}
+
 // Closes a group of this thread's stores.
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" : : : "memory"); }
 
@@ -155,6 +163,22 @@ __device__ __forceinline__ void take_registers() {
 // Two packed elements to shared memory.
 __device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair) {
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(pair) : "memory");
+}
+
+// Four blocks of 8x8 elements to shared memory, as mma holds them: lane l has elements (l / 4, 2 (l % 4)) and the next one of
+// each block, and the address of row l % 8 of block l / 8.
+__device__ __forceinline__ void store_blocks(uint32_t row, const uint32_t (&blocks)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(row), "r"(blocks[0]), "r"(blocks[1]), "r"(blocks[2]), "r"(blocks[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void store_floats(uint32_t to, const float (&x)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+               : "memory");
 }
 
 // 16 bytes of zeros to shared memory.

@@ -18,9 +18,11 @@ CUFLASH_HD int64_t greatest_common_divisor(int64_t a, int64_t b) {
 
 // Rows that an entry has at most. The bound that packed tensors come with may be far above all lengths, and every tile of it
 // costs a look.
-CUFLASH_HD int32_t most_rows(const Attention& a) {
-  return a.cu_seqlens_q == nullptr ? a.seqlen_q : static_cast<int32_t>(clamp_to(a.total_q, 0, a.seqlen_q));
+CUFLASH_HD int32_t most_rows(int32_t bound, const int32_t* cu_seqlens, int64_t total) {
+  return cu_seqlens == nullptr ? bound : static_cast<int32_t>(clamp_to(total, 0, bound));
 }
+CUFLASH_HD int32_t most_queries(const Attention& a) { return most_rows(a.seqlen_q, a.cu_seqlens_q, a.total_q); }
+CUFLASH_HD int32_t most_keys(const Attention& a) { return most_rows(a.seqlen_k, a.cu_seqlens_k, a.total_k); }
 
 // Without a mask tiles are alike and those of one head follow each other: blocks at work together read few heads' keys.
 //
@@ -39,7 +41,7 @@ struct Schedule {
   int64_t groups;
 
   CUFLASH_HD static Schedule of(const Attention& a, int block_m, int32_t blocks) {
-    const int32_t blocks_per_head = ceil_div(most_rows(a), block_m);
+    const int32_t blocks_per_head = ceil_div(most_queries(a), block_m);
     const int64_t heads = int64_t{a.batch} * a.num_heads;
     const int64_t pair = int64_t{2} * blocks;
     const int64_t group_heads = pair / greatest_common_divisor(pair, blocks_per_head);
@@ -69,6 +71,46 @@ struct Schedule {
     const int64_t own = group == groups - 1 ? heads - first : group_heads;
     const Quotient place = divide(tile - first * blocks_per_head, own);
     return block_of_head(first + place.rest, num_heads, blocks_per_head - 1 - place.whole);
+  }
+};
+
+// Of the backward pass: tiles of keys in the order in which blocks take them from a counter. With a mask they differ in
+// length, and the first are the longest: those of a few heads come first, whose rows stay in the L2 cache. All in 32 bits:
+// who looks a tile up has few registers.
+struct KeySchedule {
+  uint32_t tiles;
+  uint32_t num_heads;
+  uint32_t blocks_per_head;
+  uint32_t heads;        // of all entries
+  uint32_t group_heads;  // whose tiles are taken block by block
+
+  static constexpr int64_t kMaxTiles = INT32_MAX;
+
+  CUFLASH_HD static int64_t tiles_of(const Attention& a, int block_n) {
+    return num_tiles(a.batch, a.num_heads_k, ceil_div(most_keys(a), block_n));
+  }
+
+  CUFLASH_HD static KeySchedule of(const Attention& a, int block_n) {
+    const int32_t blocks_per_head = ceil_div(most_keys(a), block_n);
+    const bool by_length = masks_pairs(a) && blocks_per_head > 0 && blocks_per_head < kTilesInFlight;
+    return {
+        .tiles = static_cast<uint32_t>(tiles_of(a, block_n)),
+        .num_heads = static_cast<uint32_t>(a.num_heads_k),
+        .blocks_per_head = static_cast<uint32_t>(blocks_per_head),
+        .heads = static_cast<uint32_t>(a.batch * a.num_heads_k),
+        .group_heads = static_cast<uint32_t>(by_length ? kTilesInFlight / blocks_per_head : 1)};
+  }
+
+  CUFLASH_HD TileCoord at(uint32_t tile) const {
+    const uint32_t group = tile / (group_heads * blocks_per_head);
+    const uint32_t first = group * group_heads;
+    const uint32_t own = heads - first < group_heads ? heads - first : group_heads;
+    const uint32_t place = tile - first * blocks_per_head;
+    const uint32_t head = first + place % own;
+    return {
+        static_cast<int32_t>(head / num_heads),
+        static_cast<int32_t>(head % num_heads),
+        static_cast<int32_t>(place / own)};
   }
 };
 

@@ -2,6 +2,7 @@
 #include "kernels/sm90/tensor_map.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "kernels/sm90/swizzle.h"
 #include "runtime.h"
@@ -90,6 +91,13 @@ Refusal refuse_map(const char* name, const TensorT& tensor, const Extents& exten
   return Refusal();
 }
 
+Refusal first_refusal(std::initializer_list<Refusal> refusals) {
+  for (const Refusal& refusal : refusals) {
+    if (refusal.verdict != Verdict::kAccept) return refusal;
+  }
+  return Refusal();
+}
+
 }  // namespace
 
 cudaError_t make_maps(const FwdArgs& args, cuflashDataType_t dtype, const FwdBoxes& boxes, FwdMaps* maps) {
@@ -104,18 +112,36 @@ cudaError_t make_maps(const FwdArgs& args, cuflashDataType_t dtype, const FwdBox
   return make_map(args.o, query_extents(a, a.head_dim_v), boxes.o_rows, dtype, stand_in, &maps->o);
 }
 
+cudaError_t make_maps(const BwdArgs& args, cuflashDataType_t dtype, const BwdBoxes& boxes, BwdMaps* maps) {
+  const Attention& a = args.attention;
+  const void* stand_in = args.q.data;
+  cudaError_t error = make_map(args.q, query_extents(a, a.head_dim), boxes.q_rows, dtype, stand_in, &maps->q);
+  if (error != cudaSuccess) return error;
+  error = make_map(args.k, key_extents(a, a.head_dim), boxes.kv_rows, dtype, stand_in, &maps->k);
+  if (error != cudaSuccess) return error;
+  error = make_map(args.v, key_extents(a, a.head_dim_v), boxes.kv_rows, dtype, stand_in, &maps->v);
+  if (error != cudaSuccess) return error;
+  return make_map(args.dout, query_extents(a, a.head_dim_v), boxes.q_rows, dtype, stand_in, &maps->dout);
+}
+
 Refusal refuse_maps(const FwdArgs& args) {
   const Attention& a = args.attention;
-  const Refusal refusals[] = {
+  return first_refusal({
       refuse_map("q", args.q, query_extents(a, a.head_dim)),
       refuse_map("k", args.k, key_extents(a, a.head_dim)),
       refuse_map("v", args.v, key_extents(a, a.head_dim_v)),
       refuse_map("o", args.o, query_extents(a, a.head_dim_v)),
-  };
-  for (const Refusal& refusal : refusals) {
-    if (refusal.verdict != Verdict::kAccept) return refusal;
-  }
-  return Refusal();
+  });
+}
+
+Refusal refuse_maps(const BwdArgs& args) {
+  const Attention& a = args.attention;
+  return first_refusal({
+      refuse_map("q", args.q, query_extents(a, a.head_dim)),
+      refuse_map("k", args.k, key_extents(a, a.head_dim)),
+      refuse_map("v", args.v, key_extents(a, a.head_dim_v)),
+      refuse_map("dout", args.dout, query_extents(a, a.head_dim_v)),
+  });
 }
 
 }  // namespace cuflash::sm90

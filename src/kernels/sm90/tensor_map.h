@@ -28,7 +28,23 @@ struct FwdBoxes {
 
 cudaError_t make_maps(const FwdArgs& args, cuflashDataType_t dtype, const FwdBoxes& boxes, FwdMaps* maps);
 
+// Of the backward pass.
+struct BwdMaps {
+  CUtensorMap q;
+  CUtensorMap k;
+  CUtensorMap v;
+  CUtensorMap dout;
+};
+
+struct BwdBoxes {
+  int q_rows;  // and of dout
+  int kv_rows;
+};
+
+cudaError_t make_maps(const BwdArgs& args, cuflashDataType_t dtype, const BwdBoxes& boxes, BwdMaps* maps);
+
 // Why tensor copies cannot serve these tensors, if they cannot.
 Refusal refuse_maps(const FwdArgs& args);
+Refusal refuse_maps(const BwdArgs& args);
 
 }  // namespace cuflash::sm90

@@ -53,13 +53,66 @@ constexpr bool is_valid(const FwdTile& t) {
   const int at_entry = kRegisters / t.threads() / 8 * 8;  // what a block of one per SM starts with
   const int in_all = t.loader_registers + t.groups() * t.consumer_registers;
   return t.head_dim % 64 == 0 && t.block_m % kGroupRows == 0 && t.groups() >= 1 && t.groups() <= 3 &&
-         t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 &&
-         t.o_columns % 64 == 0 && (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
+         t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 && t.o_columns % 64 == 0 &&
+         (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
          t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry && t.shared_bytes() <= 227 * 1024;
+}
+
+// Backward: a block owns block_n keys, 64 for each of its two warpgroups that compute, and streams block_m query rows per step.
+struct BwdTile {
+  int head_dim;  // capacity
+  int block_m;
+  int stages;              // of q, and of dout
+  int ds_stages;           // of ds: 3, since warpgroups are half a step apart and read what is a step old
+  int step_stages;         // of what is known of a step
+  int loader_registers;    // per thread; the sum over warpgroups must not be above what the block starts with
+  int consumer_registers;  // per thread
+
+  static constexpr int kGroups = 2;
+  static constexpr int block_n = kGroups * kGroupRows;
+  static constexpr int threads() { return kGroupThreads * (1 + kGroups); }
+  constexpr int kv_bytes() const { return 2 * block_n * head_dim; }            // of k, or of v
+  constexpr int rows_bytes() const { return 2 * block_m * head_dim; }          // of a stage of q, or of dout
+  constexpr int ds_bytes() const { return 2 * block_n * block_m; }             // of a stage
+  constexpr int dq_bytes() const { return 4 * block_m * head_dim / kGroups; }  // of a warpgroup
+  constexpr int dq_floats() const { return block_m * head_dim; }               // of the sums of a step's rows
+
+  // Where things lie in shared memory.
+  constexpr int k_offset() const { return 0; }
+  constexpr int v_offset() const { return k_offset() + kv_bytes(); }
+  constexpr int q_offset() const { return v_offset() + kv_bytes(); }
+  constexpr int dout_offset() const { return q_offset() + stages * rows_bytes(); }
+  constexpr int ds_offset() const { return dout_offset() + stages * rows_bytes(); }
+  constexpr int dq_offset() const { return ds_offset() + ds_stages * ds_bytes(); }
+  constexpr int state_offset() const { return dq_offset() + kGroups * dq_bytes(); }
+  constexpr int state_bytes() const { return step_stages * (16 * block_m / 2 + 64) + 768; }
+  constexpr size_t shared_bytes() const {
+    return static_cast<size_t>(state_offset()) + static_cast<size_t>(state_bytes());
+  }
+};
+
+// clang-format off
+inline constexpr std::array kBwdTiles = {
+    BwdTile{.head_dim = 64,  .block_m = 128, .stages = 2, .ds_stages = 3, .step_stages = 2, .loader_registers = 24, .consumer_registers = 240},
+    BwdTile{.head_dim = 128, .block_m = 64,  .stages = 2, .ds_stages = 3, .step_stages = 4, .loader_registers = 24, .consumer_registers = 240},
+};
+// clang-format on
+
+constexpr bool is_valid(const BwdTile& t) {
+  constexpr int kRegisters = 65536;
+  const int at_entry = kRegisters / t.threads() / 8 * 8;
+  const int in_all = t.loader_registers + t.kGroups * t.consumer_registers;
+  const bool dq_is_shared = t.block_m * t.head_dim == 2 * kGroupRows * 64;  // 64 rows and columns for each warpgroup
+  return (t.head_dim == 64 || t.head_dim == 128) && (t.block_m == 64 || t.block_m == 128) && dq_is_shared &&
+         t.stages == 2 && t.ds_stages == 3 && t.step_stages >= 2 && in_all <= (1 + t.kGroups) * at_entry &&
+         t.shared_bytes() <= 227 * 1024;
 }
 
 static_assert([] {
   for (const FwdTile& tile : kFwdTiles) {
+    if (!is_valid(tile)) return false;
+  }
+  for (const BwdTile& tile : kBwdTiles) {
     if (!is_valid(tile)) return false;
   }
   return true;

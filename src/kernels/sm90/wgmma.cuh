@@ -111,6 +111,13 @@ __device__ __forceinline__ void multiply(float (&d)[kBlocks][4], const uint32_t 
   }
 }
 
+// The same with both operands in shared memory and their depth outermost.
+template <class T, int kBlocks>
+__device__ __forceinline__ void multiply_columns(float (&d)[kBlocks][4], uint64_t a, uint64_t b, bool add) {
+  static_assert(kBlocks == 8);
+  CUFLASH_MULTIPLY("64", 32, "%32, %33", "%34", "1, 1", "l"(a))
+}
+
 #undef CUFLASH_MULTIPLY
 #undef CUFLASH_PRODUCT
 #undef CUFLASH_SUMS_128

@@ -31,6 +31,7 @@ inline void load_box(
 inline void store_box(const CUtensorMap& map, uint32_t from, int column, int row, int head, int entry) {
   emulator::store_box(map, from, {column, row, head, entry});
 }
+inline void add_floats(float* to, uint32_t from, int bytes) { emulator::add_floats(to, from, bytes); }
 inline void commit_stores() { emulator::commit_stores(); }
 inline void wait_stores_read() { emulator::wait_stores_read(); }
 inline void publish_writes() { emulator::publish_writes(); }
@@ -54,6 +55,8 @@ template <int>
 void take_registers() {}
 
 inline void store_pair(uint32_t to, uint32_t pair) { emulator::write_shared(to, &pair, sizeof(pair)); }
+inline void store_blocks(uint32_t row, const uint32_t (&blocks)[4]) { emulator::store_blocks(row, blocks); }
+inline void store_floats(uint32_t to, const float (&x)[4]) { emulator::write_shared(to, x, sizeof(x)); }
 inline void clear_chunk(uint32_t to) {
   const uint32_t zeros[4] = {};
   emulator::write_shared(to, zeros, sizeof(zeros));

@@ -22,11 +22,17 @@ void pin(uint32_t (&)[kBlocks][4]) {}
 
 template <class T, int kBlocks>
 void multiply(float (&d)[kBlocks][4], uint64_t a, uint64_t b, bool add) {
-  emulator::multiply<T>({d[0], kBlocks, nullptr, a, b, add});
+  emulator::multiply<T>({.sums = d[0], .blocks = kBlocks, .a_descriptor = a, .b_descriptor = b, .add = add});
 }
 template <class T, int kBlocks>
 void multiply(float (&d)[kBlocks][4], const uint32_t (&a)[4], uint64_t b, bool add) {
-  emulator::multiply<T>({d[0], kBlocks, a, 0, b, add});
+  emulator::multiply<T>({.sums = d[0], .blocks = kBlocks, .a = a, .b_descriptor = b, .columns = true, .add = add});
+}
+template <class T, int kBlocks>
+void multiply_columns(float (&d)[kBlocks][4], uint64_t a, uint64_t b, bool add) {
+  emulator::multiply<T>(
+      {.sums = d[0], .blocks = kBlocks, .a_descriptor = a, .b_descriptor = b, .columns = true, .add = add}
+  );
 }
 
 }  // namespace cuflash::sm90

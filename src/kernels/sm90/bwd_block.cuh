@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// What the threads of a block of the backward pass share: the tiles' places in shared memory, the barriers, and what is
+// computed.
+//
+// Buffers pass from who fills to who reads them through rings (ring.cuh), in one order on both sides:
+//
+//   task(t) | q dout (0) v k | step(0) | q dout (1) | step(1) | ... | task(t + 1) ...
+//
+// The loader's first warp fills all but steps. Its second warp fills steps: what a step is, and the statistics of its rows.
+// It also clears rows behind the last one in use, when they have arrived and before it hands on the step: so whoever has
+// seen the step full needs no look at lengths.
+#pragma once
+
+#include "kernels/common/mask.h"
+#include "kernels/common/tile_coord.h"
+#include "kernels/sm90/bwd_weights.cuh"
+#include "kernels/sm90/dq_tiles.h"
+#include "kernels/sm90/ring.cuh"
+#include "kernels/sm90/swizzle.h"
+#include "kernels/sm90/tensor_map.h"
+#include "kernels/sm90/tiles.h"
+
+namespace cuflash::sm90 {
+
+// Barriers of threads, by number; 0 is __syncthreads().
+enum BwdNamedBarrier {
+  kBwdTurn = 1,   // + warpgroup: it may issue products
+  kDqStaged = 3,  // + warpgroup: dq of a step lies in its stage
+  kDqTaken = 5,   // + warpgroup: the stage is free
+};
+
+// A tile of keys, as the loader hands it on.
+struct BwdTask {
+  TileCoord at;  // the head is one of keys
+  Sequence s;
+  Range own;
+  int32_t first_block;  // of query rows that see a key
+  int32_t blocks;       // of each head; 0: no row sees a key
+  int32_t steps;        // of all heads of the group; negative: there is no tile left
+};
+
+// Query rows of one head against the keys of the block.
+template <int kBlockM>
+struct BwdStep {
+  BwdStatistics<kBlockM> statistics;
+  TileMask mask;      // rows are keys, columns are query rows
+  int32_t key_count;  // of the block: keys behind them do not exist
+  bool edge;          // the mask, or an end, hides something
+  bool unusual;       // a row's lse is
+  float slope;        // of ALiBi
+  float diagonal;     // distance of ALiBi between the first query row and the first key
+  int64_t dq_tile;
+};
+
+// Beyond this, rounding lse to fp32 can make weights visibly larger than 1; lse = -inf is a row that saw nothing.
+inline constexpr float kUsualLse = 4096.0f;
+
+template <int kRow>
+struct BwdBlock {
+  static constexpr BwdTile kTile = kBwdTiles[kRow];
+  static constexpr int kTasks = 2;
+  static constexpr int kConsumerWarps = 4 * kTile.kGroups;
+  static constexpr int kStoreWarps = kTile.kGroups;
+  using Step = BwdStep<kTile.block_m>;
+
+  alignas(16) Step steps[kTile.step_stages];
+  RingBarriers<kTasks> task;
+  RingBarriers<1> k;
+  RingBarriers<1> v;
+  RingBarriers<kTile.stages> q;
+  RingBarriers<kTile.stages> dout;
+  RingBarriers<kTile.step_stages> step;
+  BwdTask tasks[kTasks];
+
+  __device__ void init() {
+    task.init(kConsumerWarps + kStoreWarps + 1);
+    k.init(kConsumerWarps);
+    v.init(kConsumerWarps);
+    q.init(kConsumerWarps);
+    dout.init(kConsumerWarps);
+    step.init(kConsumerWarps + kStoreWarps);
+    publish_barriers();
+  }
+};
+
+// Where a warp is in the ring of tasks: each of them takes all.
+template <int kRow>
+struct BwdTaskReader {
+  static constexpr int kTasks = BwdBlock<kRow>::kTasks;
+  BwdBlock<kRow>& block;
+  uint32_t count = 0;
+
+  // The task is valid until done() is called.
+  __device__ __forceinline__ const BwdTask& take() const {
+    const RingPosition<kTasks> at = ring_position<kTasks>(count);
+    block.task.wait_full(at);
+    return block.tasks[at.stage];
+  }
+  __device__ __forceinline__ void done() {
+    __syncwarp();
+    block.task.release(ring_position<kTasks>(count));
+    ++count;
+  }
+};
+
+}  // namespace cuflash::sm90

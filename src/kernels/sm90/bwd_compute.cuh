@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+// A warpgroup that computes: 64 of the block's keys. With s and dp of step i + 1 still to come, a turn is all products that
+// can be issued at one time:
+//
+//   turn i        dq(i - 1) = ds k | dv += p^T dout | dk += ds^T q |  s(i + 1) = k q^T  |  dp(i + 1) = v dout^T
+//   registers                      | dq(i - 1) to its stage        |                    | p(i + 1) | ds(i + 1)
+//
+// Then it is the other warpgroup's turn, whose products run under the weights of this one. So they are half a step apart; ds
+// of both goes to shared memory, in three buffers: while one is written, the other warpgroup reads that of two steps before.
+// Nobody waits for ds: a warpgroup that has its turn knows by this that the other one has ended the turn before.
+#pragma once
+
+#include "kernels/sm90/bwd_store.cuh"
+#include "kernels/sm90/wgmma.cuh"
+
+namespace cuflash::sm90 {
+
+template <class T, int kRow, bool kPlain>
+struct BwdComputer {
+  static constexpr BwdTile kTile = kBwdTiles[kRow];
+  static constexpr int kHeadDim = kTile.head_dim;
+  static constexpr int kBlockM = kTile.block_m;
+  static constexpr int kBlockN = kTile.block_n;
+  using KVTile = Panels<kBlockN>;
+  using RowTile = Panels<kBlockM>;
+  using DsTile = Panels<kBlockN>;  // a key's row of query rows
+  using Step = BwdStep<kBlockM>;
+
+  const BwdArgs& args;
+  BwdBlock<kRow>& block;
+  uint32_t shared;
+  int group;
+  float factor;  // from products to scores in base 2
+
+  // Of the step ahead, whose weights come next.
+  uint32_t count = 0;  // its number
+  int ds_stage = 0;
+  RingPosition<1> kv;
+
+  float s[kBlockM / 8][4], dp[kBlockM / 8][4];       // products, weights
+  uint32_t p[kBlockM / 16][4], ds[kBlockM / 16][4];  // weights, rounded
+  float dk[kHeadDim / 8][4], dv[kHeadDim / 8][4];
+  float dq[8][4];  // 64 rows and columns, the warpgroup's
+
+  // Places of what is of a step `back` behind the step ahead.
+  __device__ __forceinline__ int rows_stage(int back) const { return (count - back) % kTile.stages; }
+  __device__ __forceinline__ uint32_t q_tile(int back) const {
+    return shared + kTile.q_offset() + rows_stage(back) * kTile.rows_bytes();
+  }
+  __device__ __forceinline__ uint32_t dout_tile(int back) const {
+    return shared + kTile.dout_offset() + rows_stage(back) * kTile.rows_bytes();
+  }
+  __device__ __forceinline__ uint32_t ds_tile(int back) const {
+    const int stage = ds_stage - back;
+    return shared + kTile.ds_offset() + (stage < 0 ? stage + kTile.ds_stages : stage) * kTile.ds_bytes();
+  }
+
+  __device__ __forceinline__ void wait_turn() const { sync_threads<2 * kGroupThreads>(kBwdTurn + group); }
+  __device__ __forceinline__ void pass_turn() const { arrive_threads<2 * kGroupThreads>(kBwdTurn + 1 - group); }
+
+  __device__ __forceinline__ void issue_s() {
+    const uint64_t keys = describe_rows(shared + kTile.k_offset() + (ds_stage >> 2) + group * kGroupRows * kRowBytes);
+    const uint64_t queries = describe_rows(q_tile(0));
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kHeadDim / kStep; ++i) {
+      multiply<T>(s, offset_by(keys, KVTile::along_rows(i)), offset_by(queries, RowTile::along_rows(i)), i > 0);
+    }
+    commit_products();
+  }
+
+  __device__ __forceinline__ void issue_dp() {
+    const uint64_t keys = describe_rows(shared + kTile.v_offset() + (ds_stage >> 2) + group * kGroupRows * kRowBytes);
+    const uint64_t queries = describe_rows(dout_tile(0));
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kHeadDim / kStep; ++i) {
+      multiply<T>(dp, offset_by(keys, KVTile::along_rows(i)), offset_by(queries, RowTile::along_rows(i)), i > 0);
+    }
+    commit_products();
+  }
+
+  template <bool kFirst>
+  __device__ __forceinline__ void issue_dv() {
+    const uint64_t queries = describe_columns<kBlockM>(dout_tile(1));
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kBlockM / kStep; ++i) {
+      multiply<T>(dv, p[i], offset_by(queries, RowTile::down_rows(i)), !kFirst || i > 0);
+    }
+    commit_products();
+  }
+
+  template <bool kFirst>
+  __device__ __forceinline__ void issue_dk() {
+    const uint64_t queries = describe_columns<kBlockM>(q_tile(1));
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kBlockM / kStep; ++i) {
+      multiply<T>(dk, ds[i], offset_by(queries, RowTile::down_rows(i)), !kFirst || i > 0);
+    }
+    commit_products();
+  }
+
+  // The warpgroup's 64 query rows, or 64 columns, of dq of the step `back` behind the step ahead.
+  __device__ __forceinline__ void issue_dq(int back) {
+    constexpr bool kOwnRows = kBlockM == 2 * kGroupRows;
+    const uint32_t rows = ds_tile(back) + (kOwnRows ? group * DsTile::kBytes : 0);
+    const uint32_t keys = shared + kTile.k_offset() + (kOwnRows ? 0 : group * KVTile::kBytes);
+    const uint64_t a = describe_columns<kBlockN>(rows);
+    const uint64_t b = describe_columns<kBlockN>(keys);
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kBlockN / kStep; ++i) {
+      multiply_columns<T>(dq, offset_by(a, DsTile::down_rows(i)), offset_by(b, KVTile::down_rows(i)), i > 0);
+    }
+    commit_products();
+  }
+
+  __device__ __forceinline__ void stage_dq() {
+    sync_threads<kGroupThreads + 32>(kDqTaken + group);
+    const uint32_t to = shared + kTile.dq_offset() + group * kTile.dq_bytes() + threadIdx.x % kGroupThreads * 16;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) store_floats(to + n * kGroupThreads * 16, dq[n]);
+    publish_writes();
+    arrive_threads<kGroupThreads + 32>(kDqStaged + group);
+  }
+
+  // Products become weights; dp may still be coming.
+  __device__ __forceinline__ void weigh_step() {
+    const int lane = threadIdx.x % 32;
+    const int warp_key = group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16;
+    const int lane_key = warp_key + lane / 4;
+    const int lane_row = lane % 4 * 2;
+    const Step& now = block.steps[count % kTile.step_stages];
+    const float2* shift = now.statistics.shift + lane % 4;
+    const float2* delta = now.statistics.delta + lane % 4;
+    const auto hide = [&](auto& x) { hide_pairs(x, SeenColumns(now.mask, now.key_count, lane_key, lane_row)); };
+    if constexpr (kPlain) {
+      exponentiate(s, factor, shift);
+    } else {
+      wait_products<0>();
+      pin(dp);
+      subtract_delta(dp, delta);
+      const float distance = now.diagonal + static_cast<float>(lane_row - lane_key);
+      apply_score_backward(s, dp, args.attention, now.slope, distance);
+      exponentiate(s, factor, shift);
+    }
+    // The weights that do not wait for dp. The branches keep the wait from moving in front of the exponentials.
+    if (now.unusual) hide_rows<true>(s, shift);
+    if (now.edge) hide(s);
+    if constexpr (kPlain) {
+      wait_products<0>();
+      pin(dp);
+      subtract_delta(dp, delta);
+    }
+    if (now.unusual) hide_rows<false>(dp, shift);
+    if (now.edge) hide(dp);
+    weigh(dp, s);
+    round_weights<T>(p, s);
+    round_weights<T>(ds, dp);
+    __syncwarp();
+    block.step.release(ring_position<kTile.step_stages>(count));
+
+    // Rows of ds^T: lane l has the address of row l % 8 of block l / 8, of two blocks of keys by two of query rows.
+    const int key = warp_key + lane % 16;
+    const uint32_t to = ds_tile(0);
+#pragma unroll
+    for (int i = 0; i < kBlockM / 16; ++i) {
+      store_blocks((to + DsTile::offset(key, i / 4 * 64 + lane / 16 * 8)) ^ (i % 4 * 32), ds[i]);
+    }
+    publish_writes();
+    ds_stage = ds_stage == kTile.ds_stages - 1 ? 0 : ds_stage + 1;
+    ++count;
+  }
+
+  // Waits for what the next step brings.
+  __device__ __forceinline__ void wait_step() const {
+    block.step.wait_full(ring_position<kTile.step_stages>(count));
+    block.q.wait_full(ring_position<kTile.stages>(count));
+    block.dout.wait_full(ring_position<kTile.stages>(count));
+  }
+
+  // The first step's weights.
+  __device__ __forceinline__ void begin() {
+    wait_step();
+    block.k.wait_full(kv);
+    block.v.wait_full(kv);
+    wait_turn();
+    issue_s();
+    issue_dp();
+    wait_products<1>();
+    pin(s);
+    pass_turn();
+    weigh_step();
+  }
+
+  template <bool kFirst, bool kLast>
+  __device__ __forceinline__ void turn() {
+    wait_turn();
+    if constexpr (!kFirst) issue_dq(2);
+    issue_dv<kFirst>();
+    issue_dk<kFirst>();
+    if constexpr (!kFirst) {
+      wait_products<2>();
+      pin(dq);
+      stage_dq();
+    }
+    if constexpr (!kLast) {
+      wait_step();
+      issue_s();
+    }
+    wait_products<kLast ? 1 : 2>();
+    pin(dv);
+    pin(p);
+    block.dout.release({rows_stage(1)});
+    wait_products<kLast ? 0 : 1>();
+    pin(dk);
+    pin(ds);
+    block.q.release({rows_stage(1)});
+    if constexpr (!kLast) {
+      issue_dp();
+      wait_products<1>();
+      pin(s);
+      pass_turn();
+      weigh_step();
+    } else {
+      pass_turn();
+      block.v.release(kv);
+    }
+  }
+
+  // dq of the last step.
+  __device__ __forceinline__ void end() {
+    wait_turn();
+    issue_dq(1);
+    wait_products<0>();
+    pin(dq);
+    pass_turn();
+    block.k.release(kv);
+    kv.advance();
+    stage_dq();
+  }
+
+  __device__ __forceinline__ void sum(int steps) {
+    begin();
+    if (steps == 1) {
+      turn<true, true>();
+    } else {
+      turn<true, false>();
+#pragma unroll 1
+      for (int i = 2; i < steps; ++i) turn<false, false>();
+      turn<false, true>();
+    }
+    end();
+  }
+};
+
+template <class T, int kRow, bool kPlain>
+__device__ __forceinline__ void bwd_compute_tiles(
+    const BwdArgs& args, const float* delta, BwdBlock<kRow>& block, uint32_t shared, int group
+) {
+  using Computer = BwdComputer<T, kRow, kPlain>;
+  const Attention& a = args.attention;
+  Computer computer = {.args = args, .block = block, .shared = shared, .group = group};
+  computer.factor = kPlain ? a.scale * kLog2e : 1.0f;
+  BwdTaskReader<kRow> reader = {block};
+  if (group == 1) computer.pass_turn();  // the first turn is the first warpgroup's
+  for (;;) {
+    const BwdTask& task = reader.take();
+    const int steps = __shfl_sync(0xffffffffu, task.steps, 0);  // known to the compiler as the same in all lanes
+    if (steps < 0) break;
+    if (steps == 0) {
+      store_zero_keys<T>(args, task, warp_keys(task, group));
+    } else {
+      computer.sum(steps);
+      store_keys<T, Computer::kHeadDim>(args, delta, task, warp_keys(task, group), computer.dk, computer.dv);
+    }
+    reader.done();
+  }
+}
+
+}  // namespace cuflash::sm90

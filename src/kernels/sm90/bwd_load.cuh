@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+// The loading warps: one thread that walks over the block's tiles and keeps buffers full, and a warp that hands on what
+// each step is.
+#pragma once
+
+#include "kernels/sm90/bwd_block.cuh"
+#include "kernels/sm90/load_rows.cuh"
+#include "kernels/sm90/schedule.h"
+
+namespace cuflash::sm90 {
+
+// Writes a tile's description where readers take it from: the loader has few registers.
+template <int kRow>
+__device__ __forceinline__ void describe_task(const Attention& a, const TileCoord& at, BwdTask& task) {
+  constexpr BwdTile kTile = kBwdTiles[kRow];
+  task.at = at;
+  task.s = sequence_of(a, at.batch);
+  task.own = block_rows(at.block, kTile.block_n, task.s.k.length);
+  const Range rows = visible_rows_of_keys(a, task.s, task.own.begin, task.own.end);
+  task.first_block = rows.begin / kTile.block_m;
+  task.blocks = rows.empty() || task.own.empty() ? 0 : ceil_div(rows.end, kTile.block_m) - task.first_block;
+  task.steps = task.blocks * group_size(a);
+}
+
+template <int kRow>
+__device__ __forceinline__ void bwd_load_tiles(
+    const Attention& a,
+    const KeySchedule& schedule,
+    const BwdMaps& maps,
+    BwdBlock<kRow>& block,
+    uint32_t shared,
+    uint32_t* next_tile
+) {
+  constexpr BwdTile kTile = kBwdTiles[kRow];
+  constexpr int kHeadDim = kTile.head_dim;
+  constexpr int kTasks = BwdBlock<kRow>::kTasks;
+  RingPosition<1> kv;
+  uint32_t tasks = 0;
+  uint32_t count = 0;  // of steps
+  const auto slot = [&] { return ring_position<kTasks>(tasks); };
+  const auto post = [&] {
+    arrive(block.task.full_at(slot()));
+    ++tasks;
+  };
+  for (;;) {
+    const uint32_t tile = atomicAdd(next_tile, 1u);
+    BwdTask& task = block.tasks[tasks % kTasks];  // readers are not done before all is loaded
+    block.task.wait_empty(slot());
+    if (tile >= schedule.tiles) {
+      task.steps = -1;
+      break;
+    }
+    describe_task<kRow>(a, schedule.at(tile), task);
+    if (task.own.empty()) continue;
+    post();
+    const auto load_step = [&](auto& ring, int offset, const CUtensorMap& map, int32_t i) {
+      const int32_t member = i / task.blocks;
+      const RingPosition<kTile.stages> at = ring_position<kTile.stages>(count);
+      ring.wait_empty(at);
+      arrive_expecting(ring.full_at(at), kTile.rows_bytes());
+      load_rows<kTile.block_m, kHeadDim>(
+          shared + offset + at.stage * kTile.rows_bytes(),
+          map,
+          ring.full_at(at),
+          cache_policy<Keep::kLast>(),
+          {static_cast<int>(task.s.q.first + int64_t{task.first_block + i - member * task.blocks} * kTile.block_m),
+           task.at.head * group_size(a) + member,
+           static_cast<int>(task.s.q.batch)}
+      );
+    };
+    const auto load_keys = [&](auto& ring, int offset, const CUtensorMap& map) {
+      ring.wait_empty(kv);
+      arrive_expecting(ring.full_at(kv), kTile.kv_bytes());
+      load_rows<kTile.block_n, kHeadDim>(
+          shared + offset,
+          map,
+          ring.full_at(kv),
+          cache_policy<Keep::kFirst>(),
+          {static_cast<int>(task.s.k.first + task.own.begin), task.at.head, static_cast<int>(task.s.k.batch)}
+      );
+    };
+    for (int32_t i = 0; i < task.steps; ++i, ++count) {
+      load_step(block.q, kTile.q_offset(), maps.q, i);
+      if (i == 0) {
+        load_keys(block.k, kTile.k_offset(), maps.k);
+        load_keys(block.v, kTile.v_offset(), maps.v);
+        kv.advance();
+      }
+      load_step(block.dout, kTile.dout_offset(), maps.dout, i);
+    }
+  }
+  post();
+}
+
+// Zeros to rows [first, kRows) of a tile, by a warp.
+template <int kRows, int kHeadDim>
+__device__ __forceinline__ void clear_rows(uint32_t tile, int first) {
+  constexpr int kChunks = kHeadDim / 8;
+  for (int i = first * kChunks + threadIdx.x % 32; i < kRows * kChunks; i += 32) {
+    clear_chunk(tile + Panels<kRows>::offset(i / kChunks, i % kChunks * 8));
+  }
+}
+
+template <int kRow>
+__device__ __forceinline__ void bwd_describe_steps(
+    const BwdArgs& args, const float* delta, BwdBlock<kRow>& block, uint32_t shared
+) {
+  constexpr BwdTile kTile = kBwdTiles[kRow];
+  constexpr int kHeadDim = kTile.head_dim;
+  constexpr int kBlockM = kTile.block_m;
+  const Attention& a = args.attention;
+  const int lane = threadIdx.x % 32;
+  const bool query_strangers = a.cu_seqlens_q != nullptr || a.seqused_q != nullptr;  // behind the rows in use
+  const bool key_strangers = a.cu_seqlens_k != nullptr || a.seqused_k != nullptr;
+  BwdTaskReader<kRow> reader = {block};
+  RingPosition<1> kv;
+  uint32_t count = 0;  // of steps
+  for (;;) {
+    const BwdTask& task = reader.take();
+    if (task.steps < 0) break;
+    const int own_count = task.own.end - task.own.begin;
+    for (int32_t i = 0; i < task.steps; ++i, ++count) {
+      const RingPosition<kTile.stages> rows = ring_position<kTile.stages>(count);
+      const RingPosition<kTile.step_stages> slot = ring_position<kTile.step_stages>(count);
+      const int32_t member = i / task.blocks;
+      const int32_t head = task.at.head * group_size(a) + member;
+      const int32_t n = task.first_block + i - member * task.blocks;
+      const int32_t first_row = n * kBlockM;
+      const TileMask mask = query_mask(a, task.s, task.own.begin, first_row);
+      block.step.wait_empty(slot);
+      typename BwdBlock<kRow>::Step& step = block.steps[slot.stage];
+
+      const int64_t offset = lse_offset(a, task.s.q, first_row, head);
+      float* shift = &step.statistics.shift[0].x;
+      float* negative_delta = &step.statistics.delta[0].x;
+      bool unusual = false;
+#pragma unroll
+      for (int r = lane; r < kBlockM; r += 32) {
+        const bool exists = r < mask.columns;
+        const float lse = exists ? args.lse[offset + r] : 0.0f;
+        shift[r] = -kLog2e * lse;
+        negative_delta[r] = exists ? -delta[offset + r] : 0.0f;
+        unusual |= !(fabsf(lse) <= kUsualLse);
+      }
+      unusual = __any_sync(kFullWarp, unusual);
+      if (lane == 0) {
+        step.mask = mask;
+        step.key_count = own_count;
+        step.unusual = unusual;
+        step.edge = own_count < kTile.block_n || !mask.hides_nothing(kTile.block_n, kBlockM);
+        step.slope = alibi_slope(a, task.at.batch, head);
+        step.diagonal = static_cast<float>(first_row + task.s.offset - task.own.begin);
+        step.dq_tile = DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, head, kBlockM) + n;
+      }
+      // No use may be left out: a barrier that is two phases behind looks like one that is done.
+      if (key_strangers && i == 0) {
+        block.k.wait_full(kv);
+        kv.advance();
+        clear_rows<kTile.block_n, kHeadDim>(shared + kTile.k_offset(), own_count);
+        publish_writes();
+      }
+      if (query_strangers) {
+        block.q.wait_full(rows);
+        block.dout.wait_full(rows);
+        clear_rows<kBlockM, kHeadDim>(shared + kTile.q_offset() + rows.stage * kTile.rows_bytes(), mask.columns);
+        clear_rows<kBlockM, kHeadDim>(shared + kTile.dout_offset() + rows.stage * kTile.rows_bytes(), mask.columns);
+        publish_writes();
+      }
+      __syncwarp();
+      if (lane == 0) arrive(block.step.full_at(slot));
+    }
+    reader.done();
+  }
+}
+
+}  // namespace cuflash::sm90

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// What leaves a block of the backward pass: sums of dq, step by step, and at the end of a tile dk and dv.
+#pragma once
+
+#include "kernels/common/exact_rows.cuh"
+#include "kernels/common/fragment_store.cuh"
+#include "kernels/sm90/bwd_block.cuh"
+
+namespace cuflash::sm90 {
+
+// A warp that adds a warpgroup's part of dq to the sums in global memory, in pieces, since several are faster than one.
+template <int kRow>
+__device__ __forceinline__ void bwd_add_dq(BwdBlock<kRow>& block, float* dq_sums, uint32_t shared, int group) {
+  constexpr BwdTile kTile = kBwdTiles[kRow];
+  constexpr int kPieces = 4;
+  constexpr int kPieceBytes = kTile.dq_bytes() / kPieces;
+  const int lane = threadIdx.x % 32;
+  const uint32_t from = shared + kTile.dq_offset() + group * kTile.dq_bytes() + lane * kPieceBytes;
+  BwdTaskReader<kRow> reader = {block};
+  RingPosition<kTile.step_stages> slot;
+  arrive_threads<kGroupThreads + 32>(kDqTaken + group);
+  for (;;) {
+    const BwdTask& task = reader.take();
+    const int32_t steps = task.steps;
+    if (steps < 0) break;
+    for (int32_t i = 0; i < steps; ++i) {
+      block.step.wait_full(slot);
+      const int64_t tile = block.steps[slot.stage].dq_tile;
+      __syncwarp();
+      block.step.release(slot);
+      slot.advance();
+      sync_threads<kGroupThreads + 32>(kDqStaged + group);
+      if (lane < kPieces) {
+        add_floats(
+            dq_sums + tile * kTile.dq_floats() + (group * kPieces + lane) * (kPieceBytes / 4), from, kPieceBytes
+        );
+        commit_stores();
+        wait_stores_read();
+      }
+      __syncwarp();
+      arrive_threads<kGroupThreads + 32>(kDqTaken + group);
+    }
+    reader.done();
+  }
+}
+
+// Of a task, those of this warp.
+__device__ __forceinline__ Range warp_keys(const BwdTask& task, int group) {
+  const int count = task.own.end - task.own.begin;
+  const int first = min(group * kGroupRows + static_cast<int>(threadIdx.x) % kGroupThreads / 32 * 16, count);
+  return {task.own.begin + first, task.own.begin + min(first + 16, count)};
+}
+
+// Keys that no row sees.
+template <class T>
+__device__ __forceinline__ void store_zero_keys(const BwdArgs& args, const BwdTask& task, const Range& own) {
+  const Attention& a = args.attention;
+  const int lane = threadIdx.x % 32;
+  for (int32_t key = own.begin; key < own.end; ++key) {
+    T* dk = mutable_row_pointer<T>(args.dk, task.s.k, key, task.at.head);
+    T* dv = mutable_row_pointer<T>(args.dv, task.s.k, key, task.at.head);
+    for (int d = lane; d < a.head_dim; d += 32) dk[d] = from_float<T>(0.0f);
+    for (int d = lane; d < a.head_dim_v; d += 32) dv[d] = from_float<T>(0.0f);
+  }
+}
+
+// The lanes whose part of row i holds something that is not finite.
+template <int kBlocks>
+__device__ __forceinline__ unsigned lanes_not_finite(const float (&x)[kBlocks][4], int i) {
+  float excess = 0.0f;
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    excess += x[n][2 * i] - x[n][2 * i];
+    excess += x[n][2 * i + 1] - x[n][2 * i + 1];
+  }
+  return __ballot_sync(kFullWarp, excess != 0.0f);
+}
+
+// A warp's keys. Those that come out as NaN or infinite under a mask are computed again.
+template <class T, int kHeadDim, int kBlocks>
+__device__ __forceinline__ void store_keys(
+    const BwdArgs& args,
+    const float* delta,
+    const BwdTask& task,
+    const Range& own,
+    float (&dk)[kBlocks][4],
+    float (&dv)[kBlocks][4]
+) {
+  const Attention& a = args.attention;
+  unsigned marked = 0;
+  if (masks_pairs(a)) {
+    marked = rows_of_lanes(lanes_not_finite(dk, 0) | lanes_not_finite(dv, 0)) |
+             rows_of_lanes(lanes_not_finite(dk, 1) | lanes_not_finite(dv, 1)) << 8;
+  }
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) dk[n][j] *= a.scale;
+  }
+  using Sums = float(&)[1][kBlocks][4];
+  store_rows<T>(args.dv, task.s.k, own, task.at.head, a.head_dim_v, 0, reinterpret_cast<Sums>(dv));
+  store_rows<T>(args.dk, task.s.k, own, task.at.head, a.head_dim, 0, reinterpret_cast<Sums>(dk));
+  __syncwarp();  // rows are written twice, by different lanes
+#pragma unroll 1
+  for (; marked != 0; marked &= marked - 1) {
+    const int32_t key = own.begin + __ffs(marked) - 1;
+    if (key >= own.end) break;
+    bwd_exact_key<T, kHeadDim>(args, delta, task.s, task.at.batch, task.at.head, key, threadIdx.x % 32);
+  }
+}
+
+}  // namespace cuflash::sm90
