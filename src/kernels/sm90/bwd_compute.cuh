@@ -128,7 +128,7 @@ struct BwdComputer {
 
   // Products become weights; dp may still be coming.
   __device__ __forceinline__ void weigh_step() {
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % kWarpSize;
     const int warp_key = group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16;
     const int lane_key = warp_key + lane / 4;
     const int lane_row = lane % 4 * 2;
@@ -197,6 +197,9 @@ struct BwdComputer {
 
   template <bool kFirst, bool kLast>
   __device__ __forceinline__ void turn() {
+    // Known to the compiler as the same in all lanes: it computes descriptors in uniform registers.
+    count = __shfl_sync(kFullWarp, count, 0);
+    ds_stage = __shfl_sync(kFullWarp, ds_stage, 0);
     wait_turn();
     if constexpr (!kFirst) issue_dq(2);
     issue_dv<kFirst>();
@@ -268,7 +271,7 @@ __device__ __forceinline__ void bwd_compute_tiles(
   if (group == 1) computer.pass_turn();  // the first turn is the first warpgroup's
   for (;;) {
     const BwdTask& task = reader.take();
-    const int steps = __shfl_sync(0xffffffffu, task.steps, 0);  // known to the compiler as the same in all lanes
+    const int steps = __shfl_sync(kFullWarp, task.steps, 0);  // known to the compiler as the same in all lanes
     if (steps < 0) break;
     if (steps == 0) {
       store_zero_keys<T>(args, task, warp_keys(task, group));

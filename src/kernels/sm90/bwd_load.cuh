@@ -96,7 +96,7 @@ __device__ __forceinline__ void bwd_load_tiles(
 template <int kRows, int kHeadDim>
 __device__ __forceinline__ void clear_rows(uint32_t tile, int first) {
   constexpr int kChunks = kHeadDim / 8;
-  for (int i = first * kChunks + threadIdx.x % 32; i < kRows * kChunks; i += 32) {
+  for (int i = first * kChunks + threadIdx.x % kWarpSize; i < kRows * kChunks; i += kWarpSize) {
     clear_chunk(tile + Panels<kRows>::offset(i / kChunks, i % kChunks * 8));
   }
 }
@@ -109,7 +109,7 @@ __device__ __forceinline__ void bwd_describe_steps(
   constexpr int kHeadDim = kTile.head_dim;
   constexpr int kBlockM = kTile.block_m;
   const Attention& a = args.attention;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
   const bool query_strangers = a.cu_seqlens_q != nullptr || a.seqused_q != nullptr;  // behind the rows in use
   const bool key_strangers = a.cu_seqlens_k != nullptr || a.seqused_k != nullptr;
   BwdTaskReader<kRow> reader = {block};

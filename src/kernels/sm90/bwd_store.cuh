@@ -14,7 +14,7 @@ __device__ __forceinline__ void bwd_add_dq(BwdBlock<kRow>& block, float* dq_sums
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kPieces = 4;
   constexpr int kPieceBytes = kTile.dq_bytes() / kPieces;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
   const uint32_t from = shared + kTile.dq_offset() + group * kTile.dq_bytes() + lane * kPieceBytes;
   BwdTaskReader<kRow> reader = {block};
   RingPosition<kTile.step_stages> slot;
@@ -55,7 +55,7 @@ __device__ __forceinline__ Range warp_keys(const BwdTask& task, int group) {
 template <class T>
 __device__ __forceinline__ void store_zero_keys(const BwdArgs& args, const BwdTask& task, const Range& own) {
   const Attention& a = args.attention;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarpSize;
   for (int32_t key = own.begin; key < own.end; ++key) {
     T* dk = mutable_row_pointer<T>(args.dk, task.s.k, key, task.at.head);
     T* dv = mutable_row_pointer<T>(args.dv, task.s.k, key, task.at.head);
@@ -105,7 +105,7 @@ __device__ __forceinline__ void store_keys(
   for (; marked != 0; marked &= marked - 1) {
     const int32_t key = own.begin + __ffs(marked) - 1;
     if (key >= own.end) break;
-    bwd_exact_key<T, kHeadDim>(args, delta, task.s, task.at.batch, task.at.head, key, threadIdx.x % 32);
+    bwd_exact_key<T, kHeadDim>(args, delta, task.s, task.at.batch, task.at.head, key, threadIdx.x % kWarpSize);
   }
 }
 
