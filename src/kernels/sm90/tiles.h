@@ -67,9 +67,9 @@ struct BwdTile {
   int step_stages;         // of what is known of a step
   int loader_registers;    // per thread; the sum over warpgroups must not be above what the block starts with
   int consumer_registers;  // per thread
+  int block_n = kGroups * kGroupRows;
 
   static constexpr int kGroups = 2;
-  static constexpr int block_n = kGroups * kGroupRows;
   static constexpr int threads() { return kGroupThreads * (1 + kGroups); }
   constexpr int kv_bytes() const { return 2 * block_n * head_dim; }            // of k, or of v
   constexpr int rows_bytes() const { return 2 * block_m * head_dim; }          // of a stage of q, or of dout
