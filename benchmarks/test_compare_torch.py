@@ -50,7 +50,7 @@ class Cases(unittest.TestCase):
         equal_heads = [one for one in grid if one.heads == one.heads_k]
         self.assertEqual({one.batch * one.seqlen_q for one in equal_heads}, {16384})
         self.assertEqual({one.heads * one.head_dim for one in equal_heads}, {2048})
-        self.assertEqual(len([one for one in grid if (one.op, one.dtype) == ("fwd", "bf16")]), 3 * 3 * 2 + 2)
+        self.assertEqual(len([one for one in grid if (one.op, one.dtype) == ("fwd", "bf16")]), 6 * 3 * 2 + 2)
         self.assertEqual(len([one for one in grid if (one.op, one.dtype) == ("bwd", "fp16")]), 2)
         grouped = [one for one in grid if one.heads != one.heads_k]
         self.assertEqual({(one.batch, one.heads, one.heads_k, one.seqlen_q) for one in grouped}, {(2, 32, 8, 8192)})

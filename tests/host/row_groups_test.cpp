@@ -22,7 +22,8 @@ void check_groups() {
       EXPECT_EQ(groups.vectors, aligned && head_dim * sizeof(T) % 16 == 0);
       ASSERT_GE(groups.lanes, 1);
       EXPECT_EQ(32 % groups.lanes, 0) << "groups do not cross warps";
-      EXPECT_EQ(groups.rows_per_block() * groups.lanes, kRowThreads);
+      EXPECT_EQ(groups.groups() * groups.lanes, kRowThreads);
+      EXPECT_EQ(groups.rows_per_block(), kRowsAtOnce * groups.groups());
       if (!groups.vectors) {
         EXPECT_EQ(groups.lanes, 32);
         continue;
@@ -50,9 +51,9 @@ TEST(RowGroupsTest, BlocksOfACall) {
   Attention a{};
   a.batch = 2;
   a.num_heads = 3;
-  a.seqlen_q = 65;
-  EXPECT_EQ(num_row_blocks(a, row_groups<Bits16>(true, 64)), 2 * 3 * 3) << "32 rows a block";
-  EXPECT_EQ(num_row_blocks(a, row_groups<Bits16>(false, 64)), 2 * 3 * 9) << "8 rows a block";
+  a.seqlen_q = 257;
+  EXPECT_EQ(num_row_blocks(a, row_groups<Bits16>(true, 64)), 2 * 3 * 3) << "128 rows a block";
+  EXPECT_EQ(num_row_blocks(a, row_groups<Bits16>(false, 64)), 2 * 3 * 9) << "32 rows a block";
   a.seqlen_q = 0;
   EXPECT_EQ(num_row_blocks(a, row_groups<Bits16>(true, 64)), 0);
 }

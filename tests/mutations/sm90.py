@@ -137,8 +137,8 @@ FAULTS = [
         "name": "wrong_key_head",
         "what": "Query heads are dealt out to key heads in turn, not in groups.",
         "file": "src/kernels/sm90/fwd_load.cuh",
-        "old": "const int head_k = key_head(a, task.at.head);",
-        "new": "const int head_k = task.at.head % a.num_heads_k;",
+        "old": "      key_head(a, task.at.head),\n",
+        "new": "      task.at.head % a.num_heads_k,\n",
     },
     {
         "name": "rows_of_the_next_sequence",

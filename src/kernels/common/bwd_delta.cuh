@@ -36,11 +36,44 @@ __device__ void row_products(
   }
 }
 
-// By all threads of the block.
+// By all threads of the block, as is what follows.
 template <int kSize>
 __device__ void clear_floats(float* to, int count) {
   for (int i = threadIdx.x * kSize; i < count; i += kRowThreads * kSize) {
     *reinterpret_cast<RowVector<float, kSize>*>(to + i) = {};
+  }
+}
+
+// Of a block's rows: no more than groups.rows_per_block().
+template <class T>
+__device__ void store_delta(
+    const BwdArgs& args, const RowGroups& groups, const Sequence& s, int32_t head, const Range& rows, float* delta
+) {
+  const Attention& a = args.attention;
+  const int group = threadIdx.x / groups.lanes;
+  const int lane = threadIdx.x % groups.lanes;
+  const int32_t count = rows.end - rows.begin;
+  const int64_t first = lse_offset(a, s.q, rows.begin, head);
+  const T *o[kRowsAtOnce], *dout[kRowsAtOnce];
+#pragma unroll
+  for (int i = 0; i < kRowsAtOnce; ++i) {
+    const int32_t row = min(group + i * groups.groups(), count - 1);  // past the end, the last one again
+    o[i] = row_pointer<T>(args.o, s.q, rows.begin + row, head);
+    dout[i] = row_pointer<T>(args.dout, s.q, rows.begin + row, head);
+  }
+  float sums[kRowsAtOnce] = {};
+  if (groups.vectors) {
+    row_products<T, kVectorSize<T>>(sums, dout, o, a.head_dim_v, lane, groups.lanes);
+  } else {
+    row_products<T, 1>(sums, dout, o, a.head_dim_v, lane, groups.lanes);
+  }
+#pragma unroll
+  for (int i = 0; i < kRowsAtOnce; ++i) {
+    const float sum = group_sum(sums[i], groups);
+    const int32_t row = group + i * groups.groups();
+    if (row < count && lane == 0) {
+      delta[first + row] = args.dlse == nullptr ? sum : sum - args.dlse[first + row];
+    }
   }
 }
 
@@ -49,34 +82,11 @@ template <class T>
 __global__ void __launch_bounds__(kRowThreads)
     bwd_delta_kernel(const BwdArgs args, const RowGroups groups, float* delta, float* dq_sums, const int32_t dq_pitch) {
   const Attention& a = args.attention;
-  const int group = threadIdx.x / groups.lanes;
-  const int lane = threadIdx.x % groups.lanes;
   for_each_row_block(a, groups, [&](const TileCoord& at, const Sequence& s, const Range& rows) {
-    const int32_t count = rows.end - rows.begin;
-    const int64_t first = lse_offset(a, s.q, rows.begin, at.head);
-    const T *o[kRowsAtOnce], *dout[kRowsAtOnce];
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-      const int32_t row = min(group + i * groups.groups(), count - 1);  // past the end, the last one again
-      o[i] = row_pointer<T>(args.o, s.q, rows.begin + row, at.head);
-      dout[i] = row_pointer<T>(args.dout, s.q, rows.begin + row, at.head);
-    }
-    float sums[kRowsAtOnce] = {};
-    if (groups.vectors) {
-      row_products<T, kVectorSize<T>>(sums, dout, o, a.head_dim_v, lane, groups.lanes);
-    } else {
-      row_products<T, 1>(sums, dout, o, a.head_dim_v, lane, groups.lanes);
-    }
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-      const float sum = group_sum(sums[i], groups);
-      const int32_t row = group + i * groups.groups();
-      if (row < count && lane == 0) {
-        delta[first + row] = args.dlse == nullptr ? sum : sum - args.dlse[first + row];
-      }
-    }
+    store_delta<T>(args, groups, s, at.head, rows, delta);
     if (dq_sums == nullptr) return;
-    float* dq_rows = dq_sums + first * dq_pitch;
+    const int32_t count = rows.end - rows.begin;
+    float* dq_rows = dq_sums + lse_offset(a, s.q, rows.begin, at.head) * dq_pitch;
     if (dq_pitch % kVectorSize<float> == 0) {
       clear_floats<kVectorSize<float>>(dq_rows, count * dq_pitch);
     } else {

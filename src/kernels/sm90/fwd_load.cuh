@@ -49,12 +49,6 @@ __device__ __forceinline__ BoxRows key_rows(const Attention& a, const FwdTask& t
       static_cast<int>(task.s.k.batch)};
 }
 
-template <int kHeadDim>
-__device__ __forceinline__ void prefetch_rows(const CUtensorMap& map, const BoxRows& at) {
-#pragma unroll 1
-  for (int column = 0; column < kHeadDim; column += kPanel) prefetch_box(map, column, at.row, at.head, at.entry);
-}
-
 template <int kRow>
 __device__ __forceinline__ void load_tiles(
     const Attention& a, const Schedule& schedule, const FwdMaps& maps, FwdState<kRow>& block, uint32_t shared
@@ -72,25 +66,11 @@ __device__ __forceinline__ void load_tiles(
     arrive(block.task.full_at(slot));
     slot.advance();
   };
-  const auto find = [&](int64_t turn) {
-    const int64_t tile = schedule.tile(turn, blockIdx.x);
-    FwdTask task{};
-    if (tile < schedule.tiles) task = task_of(a, schedule.at(tile), kTile.block_m, kTile.block_n);
-    return task;
-  };
-
-  // The first rows of a tile come from memory, which takes longer than a step: they are in the L2 cache when it begins.
-  const auto prefetch = [&](int64_t turn) {
-    const FwdTask task = find(turn);
-    if (task.key_blocks == 0) return;
-    const BoxRows keys = key_rows(a, task, task.key_blocks - 1, kTile.block_n);
-    prefetch_rows<kHeadDim>(maps.q, query_rows(task));
-    prefetch_rows<kHeadDim>(maps.k, keys);
-    prefetch_rows<kHeadDim>(maps.v, keys);
-  };
 
   for (int64_t turn = 0; turn * schedule.blocks < schedule.tiles; ++turn) {
-    const FwdTask task = find(turn);
+    const int64_t tile = schedule.tile(turn, blockIdx.x);
+    if (tile >= schedule.tiles) continue;
+    const FwdTask task = task_of(a, schedule.at(tile), kTile.block_m, kTile.block_n);
     if (task.rows.empty()) continue;
     post(task);
     if (task.key_blocks == 0) continue;
@@ -112,7 +92,6 @@ __device__ __forceinline__ void load_tiles(
     for (int n = task.key_blocks; n >= 0; --n) {
       if (n > 0) load(block.k, k, kTile.k_offset(), maps.k, n - 1);
       if (n < task.key_blocks) load(block.v, v, kTile.v_offset(), maps.v, n);
-      if (n == task.key_blocks) prefetch(turn + 1);
     }
   }
   FwdTask end{};

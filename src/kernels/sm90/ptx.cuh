@@ -83,14 +83,6 @@ __device__ __forceinline__ void load_box(
   );
 }
 
-// The box on its way to the L2 cache, from where load_box() will take it.
-__device__ __forceinline__ void prefetch_box(const CUtensorMap& map, int column, int row, int head, int entry) {
-  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];"
-               :
-               : "l"(&map), "r"(column), "r"(row), "r"(head), "r"(entry)
-               : "memory");
-}
-
 // A box from shared memory; elements outside of the tensor are left out.
 __device__ __forceinline__ void store_box(
     const CUtensorMap& map, uint32_t from, int column, int row, int head, int entry

@@ -21,7 +21,6 @@ uint64_t cache_policy() {
   return 0;
 }
 inline void prefetch_map(const CUtensorMap&) {}
-inline void prefetch_box(const CUtensorMap&, int, int, int, int) {}
 
 inline void load_box(
     uint32_t to, const CUtensorMap& map, uint32_t barrier, uint64_t, int column, int row, int head, int entry
