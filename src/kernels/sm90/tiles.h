@@ -53,8 +53,8 @@ constexpr bool is_valid(const FwdTile& t) {
   const int at_entry = kRegisters / t.threads() / 8 * 8;  // what a block of one per SM starts with
   const int in_all = t.loader_registers + t.groups() * t.consumer_registers;
   return t.head_dim % 64 == 0 && t.block_m % kGroupRows == 0 && t.groups() >= 1 && t.groups() <= 3 &&
-         t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 &&
-         t.o_columns % 64 == 0 && (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
+         t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 && t.o_columns % 64 == 0 &&
+         (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
          t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry && t.shared_bytes() <= 227 * 1024;
 }
 
