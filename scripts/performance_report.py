@@ -298,7 +298,8 @@ def readme_block(gpus):
     lines = []
     for name, gpu in gpus.items():
         if gpu.records:
-            lines += summary(name, gpu.records[0])
+            newest = max(gpu.records, key=lambda record: record.context["started"])
+            lines += summary(name, newest)
         else:
             lines += [f"{gpu.name}: [all numbers](docs/performance/{name}/README.md)."]
         if gpu.comparison:

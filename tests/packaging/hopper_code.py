@@ -34,7 +34,7 @@ def main():
     options = parser.parse_args()
     cuobjdump = shutil.which(options.cuobjdump)
     if cuobjdump is None:
-        print("no cuobjdump: nothing is checked")
+        print("SKIPPED: no cuobjdump, which the CUDA Toolkit has")
         return SKIPPED
     seen, problems = 0, 0
     for path in options.objects:
