@@ -123,20 +123,20 @@ TEST(LayoutTest, ProductsOfTheBackwardPass) {
     SCOPED_TRACE("capacity " + std::to_string(kTile.head_dim));
     check_places<kTile.block_m, kTile.head_dim>();
     check_places<kTile.block_n, kTile.block_m>();
-    for (int group = 0; group < kTile.kGroups; ++group) {
-      check_rows<kTile.block_n, kTile.head_dim, kGroupRows>(at(kTile.k_offset()), group * kGroupRows);
-      check_rows<kTile.block_n, kTile.head_dim, kGroupRows>(at(kTile.v_offset()), group * kGroupRows);
+    for (int key = 0; key < kTile.block_n; key += kGroupRows) {
+      check_rows<kTile.block_n, kTile.head_dim, kGroupRows>(at(kTile.k_offset()), key);
+      check_rows<kTile.block_n, kTile.head_dim, kGroupRows>(at(kTile.v_offset()), key);
     }
     for (int column = 0; column < kTile.head_dim; column += kPanel) {
       check_columns<kTile.block_n, kPanel>(at(kTile.k_offset()), column);
     }
-    for (int stage = 0; stage < kTile.stages; ++stage) {
-      for (const int offset : {kTile.q_offset(), kTile.dout_offset()}) {
-        check_rows<kTile.block_m, kTile.head_dim, kTile.block_m>(at(offset + stage * kTile.rows_bytes()), 0);
-        check_columns<kTile.block_m, kTile.head_dim>(at(offset + stage * kTile.rows_bytes()), 0);
-      }
+    static_assert(kTile.dout_offset() == kTile.q_offset() + kTile.q_stages * kTile.rows_bytes());
+    for (int stage = 0; stage < kTile.q_stages + kTile.dout_stages; ++stage) {
+      const uint32_t rows = at(kTile.q_offset() + stage * kTile.rows_bytes());
+      check_rows<kTile.block_m, kTile.head_dim, kTile.block_m>(rows, 0);
+      check_columns<kTile.block_m, kTile.head_dim>(rows, 0);
     }
-    for (int stage = 0; stage < kTile.ds_stages; ++stage) {
+    for (int stage = 0; stage < kTile.ds_stages(); ++stage) {
       for (int column = 0; column < kTile.block_m; column += kPanel) {
         check_columns<kTile.block_n, kPanel>(at(kTile.ds_offset() + stage * kTile.ds_bytes()), column);
       }

@@ -83,9 +83,11 @@ TEST(TilesTest, WhatDoesNotFitBackwardIsNotValid) {
     return is_valid(tile);
   };
   EXPECT_FALSE(changed([](BwdTile& t) { t.consumer_registers += 8; })) << "setmaxnreg would wait for ever";
-  EXPECT_FALSE(changed([](BwdTile& t) { t.stages += 1; })) << "places count two";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.dout_stages += 1; })) << "shared memory";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.dout_stages = 1; })) << "two warpgroups half a step apart read two";
   EXPECT_FALSE(changed([](BwdTile& t) { t.block_m = 128; })) << "dq is 64 rows and columns of a warpgroup";
   EXPECT_FALSE(changed([](BwdTile& t) { t.head_dim = 256; })) << "registers, shared memory";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.block_n = 64; })) << "roles are split at head_dim 256 alone";
 }
 
 struct Dims {
@@ -116,7 +118,7 @@ TEST(Sm90LaunchTest, OneBlockPerSmAtMost) {
 }
 
 TEST(Sm90LaunchTest, Backward) {
-  for (const Dims& dims : {Dims{8, 8}, Dims{64, 64}, Dims{40, 96}, Dims{128, 64}}) {
+  for (const Dims& dims : {Dims{8, 8}, Dims{64, 64}, Dims{40, 96}, Dims{128, 64}, Dims{136, 256}}) {
     for (const int32_t seqlen_k : {130, 10000}) {
       SCOPED_TRACE("head_dim " + std::to_string(dims.wider()) + ", seqlen_k " + std::to_string(seqlen_k));
       const BwdTile* tile = tile_with(kBwdTiles, dims.wider(), kKilobytes);

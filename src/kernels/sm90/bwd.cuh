@@ -22,6 +22,7 @@
 #include "kernels/sm90/bwd_compute.cuh"
 #include "kernels/sm90/bwd_load.cuh"
 #include "kernels/sm90/bwd_rows.cuh"
+#include "kernels/sm90/bwd_split_compute.cuh"
 #include "kernels/sm90/launchers.h"
 #include "launch.cuh"
 
@@ -63,7 +64,11 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     }
   } else {
     take_registers<kTile.consumer_registers>();
-    bwd_compute_tiles<T, kRow, kPlain>(args, delta, block, shared_address(shared), group - 1);
+    if constexpr (kTile.splits_roles()) {
+      bwd_compute_split_tiles<T, kRow, kPlain>(args, delta, block, shared_address(shared), group - 1);
+    } else {
+      bwd_compute_tiles<T, kRow, kPlain>(args, delta, block, shared_address(shared), group - 1);
+    }
   }
 }
 

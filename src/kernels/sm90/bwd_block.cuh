@@ -24,9 +24,14 @@ namespace cuflash::sm90 {
 
 // Barriers of threads, by number; 0 is __syncthreads().
 enum BwdNamedBarrier {
-  kBwdTurn = 1,   // + warpgroup: it may issue products
+  kBwdTurn = 1,   // + warpgroup: it may compute weights
   kDqStaged = 3,  // + warpgroup: dq of a step lies in its stage
   kDqTaken = 5,   // + warpgroup: the stage is free
+  // Where warpgroups split roles:
+  kPGiven = 1,      // p of a step can be read
+  kDsGiven = 2,     // ds of a step can be read, by the warpgroup of p
+  kDsWritten = 7,   // the same, by that of ds itself
+  kMarksGiven = 8,  // a tile's dv is stored, and its marks can be read
 };
 
 // A tile of keys, as the loader hands it on.
@@ -67,10 +72,12 @@ struct BwdBlock {
   RingBarriers<kTasks> task;
   RingBarriers<1> k;
   RingBarriers<1> v;
-  RingBarriers<kTile.stages> q;
-  RingBarriers<kTile.stages> dout;
+  RingBarriers<kTile.q_stages> q;
+  RingBarriers<kTile.dout_stages> dout;
   RingBarriers<kTile.step_stages> step;
   BwdTask tasks[kTasks];
+  uint32_t marks[4];  // where roles are split: keys of a warp whose dv is not finite
+  alignas(16) float4 p[kTile.splits_roles() ? kTile.p_bytes() / 16 : 1];  // as threads hold it
 
   __device__ void init() {
     task.init(kConsumerWarps + kStoreWarps + 1);

@@ -53,9 +53,9 @@ __device__ __forceinline__ void bwd_load_tiles(
     describe_task<kRow>(a, schedule.at(tile), task);
     if (task.own.empty()) continue;
     post();
-    const auto load_step = [&](auto& ring, int offset, const CUtensorMap& map, int32_t i) {
+    const auto load_step = [&]<int kStages>(RingBarriers<kStages>& ring, int offset, const CUtensorMap& map, int32_t i) {
       const int32_t member = i / task.blocks;
-      const RingPosition<kTile.stages> at = ring_position<kTile.stages>(count);
+      const RingPosition<kStages> at = ring_position<kStages>(count);
       ring.wait_empty(at);
       arrive_expecting(ring.full_at(at), kTile.rows_bytes());
       load_rows<kTile.block_m, kHeadDim>(
@@ -120,7 +120,6 @@ __device__ __forceinline__ void bwd_describe_steps(
     if (task.steps < 0) break;
     const int own_count = task.own.end - task.own.begin;
     for (int32_t i = 0; i < task.steps; ++i, ++count) {
-      const RingPosition<kTile.stages> rows = ring_position<kTile.stages>(count);
       const RingPosition<kTile.step_stages> slot = ring_position<kTile.step_stages>(count);
       const int32_t member = i / task.blocks;
       const int32_t head = task.at.head * group_size(a) + member;
@@ -134,8 +133,8 @@ __device__ __forceinline__ void bwd_describe_steps(
       float* shift = &step.statistics.shift[0].x;
       float* negative_delta = &step.statistics.delta[0].x;
       bool unusual = false;
-#pragma unroll
-      for (int r = lane; r < kBlockM; r += 32) {
+#pragma unroll 2  // the warp has few registers
+      for (int r = lane; r < kBlockM; r += kWarpSize) {
         const bool exists = r < mask.columns;
         const float lse = exists ? args.lse[offset + r] : 0.0f;
         shift[r] = -kLog2e * lse;
@@ -160,10 +159,12 @@ __device__ __forceinline__ void bwd_describe_steps(
         publish_writes();
       }
       if (query_strangers) {
-        block.q.wait_full(rows);
-        block.dout.wait_full(rows);
-        clear_rows<kBlockM, kHeadDim>(shared + kTile.q_offset() + rows.stage * kTile.rows_bytes(), mask.columns);
-        clear_rows<kBlockM, kHeadDim>(shared + kTile.dout_offset() + rows.stage * kTile.rows_bytes(), mask.columns);
+        const RingPosition<kTile.q_stages> q = ring_position<kTile.q_stages>(count);
+        const RingPosition<kTile.dout_stages> dout = ring_position<kTile.dout_stages>(count);
+        block.q.wait_full(q);
+        block.dout.wait_full(dout);
+        clear_rows<kBlockM, kHeadDim>(shared + kTile.q_offset() + q.stage * kTile.rows_bytes(), mask.columns);
+        clear_rows<kBlockM, kHeadDim>(shared + kTile.dout_offset() + dout.stage * kTile.rows_bytes(), mask.columns);
         publish_writes();
       }
       __syncwarp();

@@ -28,8 +28,7 @@ template <class T, int kRow>
 __global__ void __launch_bounds__(kRowThreads)
     bwd_prepare_kernel(const BwdArgs args, float* delta, float* dq_sums, uint32_t* next_tile) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
-  constexpr RowGroups kGroups = {kTile.head_dim / kVectorSize<T>, true};
-  static_assert(kGroups.lanes * kTile.block_m == kRowThreads * kRowsAtOnce);
+  constexpr RowGroups kGroups = {kRowThreads * kRowsAtOnce / kTile.block_m, true};
   if (blockIdx.x == 0 && threadIdx.x == 0) *next_tile = 0;
   for_each_dq_tile<kTile.block_m>(args.attention, [&](const auto& at, const auto& s, const Range& rows, int64_t tile) {
     store_delta<T>(args, kGroups, s, at.head, rows, delta);
@@ -51,20 +50,25 @@ struct DqRows {
 template <class T, int kRow>
 __device__ __forceinline__ void stage_dq(DqRows<T, kRow>& staged, const float* sums, float scale, int head_dim) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
-  constexpr int kQuads = kTile.dq_floats() / 4 / kRowThreads;  // of a thread: all on their way at once
-  float4 quads[kQuads];
+  constexpr int kQuads = kTile.dq_floats() / 4;
+  constexpr int kAtOnce = 8;  // of a thread, on their way
+  static_assert(kQuads % (kAtOnce * kRowThreads) == 0);
+#pragma unroll 1
+  for (int first = threadIdx.x; first < kQuads; first += kAtOnce * kRowThreads) {
+    float4 quads[kAtOnce];
 #pragma unroll
-  for (int j = 0; j < kQuads; ++j) quads[j] = reinterpret_cast<const float4*>(sums)[j * kRowThreads + threadIdx.x];
+    for (int j = 0; j < kAtOnce; ++j) quads[j] = reinterpret_cast<const float4*>(sums)[first + j * kRowThreads];
 #pragma unroll
-  for (int j = 0; j < kQuads; ++j) {
-    const DqPlace place = dq_place(kTile.block_m, j * kRowThreads + threadIdx.x);
-    const auto put = [&](int row, float left, float right) {
-      *reinterpret_cast<uint32_t*>(&staged.rows[row][place.column]) = pack<T>(left * scale, right * scale);
-      const bool finite = (left - left) + (right - right) == 0.0f;
-      if (!finite && place.column < head_dim) staged.not_finite[row] = true;
-    };
-    put(place.row, quads[j].x, quads[j].y);
-    put(place.row + 8, quads[j].z, quads[j].w);
+    for (int j = 0; j < kAtOnce; ++j) {
+      const DqPlace place = dq_place(kTile.block_m, first + j * kRowThreads);
+      const auto put = [&](int row, float left, float right) {
+        *reinterpret_cast<uint32_t*>(&staged.rows[row][place.column]) = pack<T>(left * scale, right * scale);
+        const bool finite = (left - left) + (right - right) == 0.0f;
+        if (!finite && place.column < head_dim) staged.not_finite[row] = true;
+      };
+      put(place.row, quads[j].x, quads[j].y);
+      put(place.row + 8, quads[j].z, quads[j].w);
+    }
   }
 }
 

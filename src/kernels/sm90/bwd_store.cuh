@@ -29,16 +29,18 @@ __device__ __forceinline__ void bwd_add_dq(BwdBlock<kRow>& block, float* dq_sums
       __syncwarp();
       block.step.release(slot);
       slot.advance();
-      sync_threads<kGroupThreads + 32>(kDqStaged + group);
-      if (lane < kPieces) {
-        add_floats(
-            dq_sums + tile * kTile.dq_floats() + (group * kPieces + lane) * (kPieceBytes / 4), from, kPieceBytes
-        );
-        commit_stores();
-        wait_stores_read();
+      float* to = dq_sums + tile * kTile.dq_floats() + (group * kTile.dq_parts() * kPieces + lane) * (kPieceBytes / 4);
+#pragma unroll
+      for (int part = 0; part < kTile.dq_parts(); ++part, to += kTile.dq_bytes() / 4) {
+        sync_threads<kGroupThreads + 32>(kDqStaged + group);
+        if (lane < kPieces) {
+          add_floats(to, from, kPieceBytes);
+          commit_stores();
+          wait_stores_read();
+        }
+        __syncwarp();
+        arrive_threads<kGroupThreads + 32>(kDqTaken + group);
       }
-      __syncwarp();
-      arrive_threads<kGroupThreads + 32>(kDqTaken + group);
     }
     reader.done();
   }

@@ -58,34 +58,41 @@ constexpr bool is_valid(const FwdTile& t) {
          t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry && t.shared_bytes() <= 227 * 1024;
 }
 
-// Backward: a block owns block_n keys, 64 for each of its two warpgroups that compute, and streams block_m query rows per step.
+// Backward: a block owns block_n keys and streams block_m query rows per step. Of 128 keys each of its two warpgroups that
+// compute has 64; of 64 both have all, and split the work: one computes p and dv, the other ds and dk.
 struct BwdTile {
   int head_dim;  // capacity
   int block_m;
-  int stages;              // of q, and of dout
-  int ds_stages;           // of ds: 3, since warpgroups are half a step apart and read what is a step old
+  int q_stages;
+  int dout_stages;
   int step_stages;         // of what is known of a step
   int loader_registers;    // per thread; the sum over warpgroups must not be above what the block starts with
   int consumer_registers;  // per thread
   int block_n = kGroups * kGroupRows;
 
   static constexpr int kGroups = 2;
+  static constexpr int kDqColumns = 64;  // of 64 rows: what a warpgroup computes and stages of dq at a time
   static constexpr int threads() { return kGroupThreads * (1 + kGroups); }
-  constexpr int kv_bytes() const { return 2 * block_n * head_dim; }            // of k, or of v
-  constexpr int rows_bytes() const { return 2 * block_m * head_dim; }          // of a stage of q, or of dout
-  constexpr int ds_bytes() const { return 2 * block_n * block_m; }             // of a stage
-  constexpr int dq_bytes() const { return 4 * block_m * head_dim / kGroups; }  // of a warpgroup
-  constexpr int dq_floats() const { return block_m * head_dim; }               // of the sums of a step's rows
+  constexpr bool splits_roles() const { return block_n == kGroupRows; }
+  // With the keys split, warpgroups are half a step apart and read what is a step old.
+  constexpr int ds_stages() const { return splits_roles() ? 2 : 3; }
+  constexpr int dq_parts() const { return block_m * head_dim / (kGroups * kGroupRows * kDqColumns); }  // of a warpgroup
+  constexpr int kv_bytes() const { return 2 * block_n * head_dim; }                                    // of k, or of v
+  constexpr int rows_bytes() const { return 2 * block_m * head_dim; }                   // of a stage of q, or of dout
+  constexpr int ds_bytes() const { return 2 * block_n * block_m; }                      // of a stage
+  constexpr int p_bytes() const { return splits_roles() ? 4 * block_n * block_m : 0; }  // from warpgroup to warpgroup
+  static constexpr int dq_bytes() { return 4 * kGroupRows * kDqColumns; }               // of a warpgroup's stage
+  constexpr int dq_floats() const { return block_m * head_dim; }                        // of the sums of a step's rows
 
   // Where things lie in shared memory.
   constexpr int k_offset() const { return 0; }
   constexpr int v_offset() const { return k_offset() + kv_bytes(); }
   constexpr int q_offset() const { return v_offset() + kv_bytes(); }
-  constexpr int dout_offset() const { return q_offset() + stages * rows_bytes(); }
-  constexpr int ds_offset() const { return dout_offset() + stages * rows_bytes(); }
-  constexpr int dq_offset() const { return ds_offset() + ds_stages * ds_bytes(); }
+  constexpr int dout_offset() const { return q_offset() + q_stages * rows_bytes(); }
+  constexpr int ds_offset() const { return dout_offset() + dout_stages * rows_bytes(); }
+  constexpr int dq_offset() const { return ds_offset() + ds_stages() * ds_bytes(); }
   constexpr int state_offset() const { return dq_offset() + kGroups * dq_bytes(); }
-  constexpr int state_bytes() const { return step_stages * (16 * block_m / 2 + 64) + 768; }
+  constexpr int state_bytes() const { return step_stages * (16 * block_m / 2 + 64) + 768 + p_bytes(); }
   constexpr size_t shared_bytes() const {
     return static_cast<size_t>(state_offset()) + static_cast<size_t>(state_bytes());
   }
@@ -93,8 +100,9 @@ struct BwdTile {
 
 // clang-format off
 inline constexpr std::array kBwdTiles = {
-    BwdTile{.head_dim = 64,  .block_m = 128, .stages = 2, .ds_stages = 3, .step_stages = 2, .loader_registers = 24, .consumer_registers = 240},
-    BwdTile{.head_dim = 128, .block_m = 64,  .stages = 2, .ds_stages = 3, .step_stages = 4, .loader_registers = 24, .consumer_registers = 240},
+    BwdTile{.head_dim = 64,  .block_m = 128, .q_stages = 2, .dout_stages = 2, .step_stages = 2, .loader_registers = 24, .consumer_registers = 240},
+    BwdTile{.head_dim = 128, .block_m = 64,  .q_stages = 3, .dout_stages = 2, .step_stages = 4, .loader_registers = 24, .consumer_registers = 240},
+    BwdTile{.head_dim = 256, .block_m = 64,  .q_stages = 2, .dout_stages = 1, .step_stages = 3, .loader_registers = 24, .consumer_registers = 240, .block_n = 64},
 };
 // clang-format on
 
@@ -102,9 +110,10 @@ constexpr bool is_valid(const BwdTile& t) {
   constexpr int kRegisters = 65536;
   const int at_entry = kRegisters / t.threads() / 8 * 8;
   const int in_all = t.loader_registers + t.kGroups * t.consumer_registers;
-  const bool dq_is_shared = t.block_m * t.head_dim == 2 * kGroupRows * 64;  // 64 rows and columns for each warpgroup
-  return (t.head_dim == 64 || t.head_dim == 128) && (t.block_m == 64 || t.block_m == 128) && dq_is_shared &&
-         t.stages == 2 && t.ds_stages == 3 && t.step_stages >= 2 && in_all <= (1 + t.kGroups) * at_entry &&
+  const bool keys_split = t.block_n == t.kGroups * kGroupRows && (t.head_dim == 64 || t.head_dim == 128) &&
+                          (t.block_m == 64 || t.block_m == 128) && t.dq_parts() == 1 && t.dout_stages >= 2;
+  const bool roles_split = t.splits_roles() && t.head_dim == 256 && t.block_m == 64 && t.dout_stages >= 1;
+  return (keys_split || roles_split) && t.q_stages >= 2 && t.step_stages >= 2 && in_all <= (1 + t.kGroups) * at_entry &&
          t.shared_bytes() <= 227 * 1024;
 }
 
