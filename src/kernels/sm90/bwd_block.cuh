@@ -24,7 +24,7 @@ namespace cuflash::sm90 {
 
 // Barriers of threads, by number; 0 is __syncthreads().
 enum BwdNamedBarrier {
-  kBwdTurn = 1,   // + warpgroup: it may issue products
+  kBwdTurn = 1,   // + warpgroup: it may compute weights
   kDqStaged = 3,  // + warpgroup: dq of a step lies in its stage
   kDqTaken = 5,   // + warpgroup: the stage is free
 };
@@ -36,7 +36,19 @@ struct BwdTask {
   Range own;
   int32_t first_block;  // of query rows that see a key
   int32_t blocks;       // of each head; 0: no row sees a key
+  int32_t start;        // which of them comes first: behind the last one the first one follows
   int32_t steps;        // of all heads of the group; negative: there is no tile left
+};
+
+// Where a walk over a tile's steps is.
+struct BwdWalk {
+  int32_t block;  // of query rows
+  int32_t head;
+
+  __device__ __forceinline__ void advance(const BwdTask& task) {
+    if (++block == task.first_block + task.blocks) block = task.first_block;
+    if (block == task.start) ++head;
+  }
 };
 
 // Query rows of one head against the keys of the block.
@@ -67,8 +79,8 @@ struct BwdBlock {
   RingBarriers<kTasks> task;
   RingBarriers<1> k;
   RingBarriers<1> v;
-  RingBarriers<kTile.stages> q;
-  RingBarriers<kTile.stages> dout;
+  RingBarriers<kTile.q_stages> q;
+  RingBarriers<kTile.dout_stages> dout;
   RingBarriers<kTile.step_stages> step;
   BwdTask tasks[kTasks];
 

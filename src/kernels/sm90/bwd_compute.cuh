@@ -32,9 +32,7 @@ struct BwdComputer {
   int group;
   float factor;  // from products to scores in base 2
 
-  // Of the step ahead, whose weights come next.
-  uint32_t count = 0;  // its number
-  int ds_stage = 0;
+  uint32_t count = 0;  // of the step ahead, whose weights come next
   RingPosition<1> kv;
 
   float s[kBlockM / 8][4], dp[kBlockM / 8][4];       // products, weights
@@ -43,23 +41,30 @@ struct BwdComputer {
   float dq[8][4];  // 64 rows and columns, the warpgroup's
 
   // Places of what is of a step `back` behind the step ahead.
-  __device__ __forceinline__ int rows_stage(int back) const { return (count - back) % kTile.stages; }
+  __device__ __forceinline__ RingPosition<kTile.q_stages> q_at(int back) const {
+    return ring_position<kTile.q_stages>(count - back);
+  }
+  __device__ __forceinline__ RingPosition<kTile.dout_stages> dout_at(int back) const {
+    return ring_position<kTile.dout_stages>(count - back);
+  }
+  __device__ __forceinline__ RingPosition<kTile.step_stages> step_at() const {
+    return ring_position<kTile.step_stages>(count);
+  }
   __device__ __forceinline__ uint32_t q_tile(int back) const {
-    return shared + kTile.q_offset() + rows_stage(back) * kTile.rows_bytes();
+    return shared + kTile.q_offset() + q_at(back).stage * kTile.rows_bytes();
   }
   __device__ __forceinline__ uint32_t dout_tile(int back) const {
-    return shared + kTile.dout_offset() + rows_stage(back) * kTile.rows_bytes();
+    return shared + kTile.dout_offset() + dout_at(back).stage * kTile.rows_bytes();
   }
   __device__ __forceinline__ uint32_t ds_tile(int back) const {
-    const int stage = ds_stage - back;
-    return shared + kTile.ds_offset() + (stage < 0 ? stage + kTile.ds_stages : stage) * kTile.ds_bytes();
+    return shared + kTile.ds_offset() + (count - back) % kTile.kDsStages * kTile.ds_bytes();
   }
 
   __device__ __forceinline__ void wait_turn() const { sync_threads<2 * kGroupThreads>(kBwdTurn + group); }
   __device__ __forceinline__ void pass_turn() const { arrive_threads<2 * kGroupThreads>(kBwdTurn + 1 - group); }
 
   __device__ __forceinline__ void issue_s() {
-    const uint64_t keys = describe_rows(shared + kTile.k_offset() + (ds_stage >> 2) + group * kGroupRows * kRowBytes);
+    const uint64_t keys = describe_rows(shared + kTile.k_offset() + group * kGroupRows * kRowBytes);
     const uint64_t queries = describe_rows(q_tile(0));
     begin_products();
 #pragma unroll
@@ -70,7 +75,7 @@ struct BwdComputer {
   }
 
   __device__ __forceinline__ void issue_dp() {
-    const uint64_t keys = describe_rows(shared + kTile.v_offset() + (ds_stage >> 2) + group * kGroupRows * kRowBytes);
+    const uint64_t keys = describe_rows(shared + kTile.v_offset() + group * kGroupRows * kRowBytes);
     const uint64_t queries = describe_rows(dout_tile(0));
     begin_products();
 #pragma unroll
@@ -132,14 +137,18 @@ struct BwdComputer {
     const int warp_key = group * kGroupRows + threadIdx.x % kGroupThreads / 32 * 16;
     const int lane_key = warp_key + lane / 4;
     const int lane_row = lane % 4 * 2;
-    const Step& now = block.steps[count % kTile.step_stages];
+    const Step& now = block.steps[step_at().stage];
     const float2* shift = now.statistics.shift + lane % 4;
     const float2* delta = now.statistics.delta + lane % 4;
     const auto hide = [&](auto& x) { hide_pairs(x, SeenColumns(now.mask, now.key_count, lane_key, lane_row)); };
+    wait_turn();
     if constexpr (kPlain) {
+      wait_products<1>();
+      pin(s);
       exponentiate(s, factor, shift);
     } else {
       wait_products<0>();
+      pin(s);
       pin(dp);
       subtract_delta(dp, delta);
       const float distance = now.diagonal + static_cast<float>(lane_row - lane_key);
@@ -160,7 +169,7 @@ struct BwdComputer {
     round_weights<T>(p, s);
     round_weights<T>(ds, dp);
     __syncwarp();
-    block.step.release(ring_position<kTile.step_stages>(count));
+    block.step.release(step_at());
 
     // Rows of ds^T: lane l has the address of row l % 8 of block l / 8, of two blocks of keys by two of query rows.
     const int key = warp_key + lane % 16;
@@ -170,37 +179,33 @@ struct BwdComputer {
       store_blocks((to + DsTile::offset(key, i / 4 * 64 + lane / 16 * 8)) ^ (i % 4 * 32), ds[i]);
     }
     publish_writes();
-    ds_stage = ds_stage == kTile.ds_stages - 1 ? 0 : ds_stage + 1;
+    pass_turn();
     ++count;
   }
 
-  // Waits for what the next step brings.
-  __device__ __forceinline__ void wait_step() const {
-    block.step.wait_full(ring_position<kTile.step_stages>(count));
-    block.q.wait_full(ring_position<kTile.stages>(count));
-    block.dout.wait_full(ring_position<kTile.stages>(count));
+  // The next step's scores. Its statistics have come, too.
+  __device__ __forceinline__ void begin_scores() {
+    block.step.wait_full(step_at());
+    block.q.wait_full(q_at(0));
+    issue_s();
+  }
+  __device__ __forceinline__ void weigh_scores() {
+    block.dout.wait_full(dout_at(0));
+    issue_dp();
+    weigh_step();
   }
 
   // The first step's weights.
   __device__ __forceinline__ void begin() {
-    wait_step();
     block.k.wait_full(kv);
     block.v.wait_full(kv);
-    wait_turn();
-    issue_s();
-    issue_dp();
-    wait_products<1>();
-    pin(s);
-    pass_turn();
-    weigh_step();
+    begin_scores();
+    weigh_scores();
   }
 
   template <bool kFirst, bool kLast>
   __device__ __forceinline__ void turn() {
-    // Known to the compiler as the same in all lanes: it computes descriptors in uniform registers.
-    count = __shfl_sync(kFullWarp, count, 0);
-    ds_stage = __shfl_sync(kFullWarp, ds_stage, 0);
-    wait_turn();
+    count = __shfl_sync(kFullWarp, count, 0);  // known to the compiler as the same in all lanes: for uniform registers
     if constexpr (!kFirst) issue_dq(2);
     issue_dv<kFirst>();
     issue_dk<kFirst>();
@@ -209,37 +214,26 @@ struct BwdComputer {
       pin(dq);
       stage_dq();
     }
-    if constexpr (!kLast) {
-      wait_step();
-      issue_s();
-    }
+    if constexpr (!kLast) begin_scores();
     wait_products<kLast ? 1 : 2>();
     pin(dv);
     pin(p);
-    block.dout.release({rows_stage(1)});
+    block.dout.release(dout_at(1));
     wait_products<kLast ? 0 : 1>();
     pin(dk);
     pin(ds);
-    block.q.release({rows_stage(1)});
-    if constexpr (!kLast) {
-      issue_dp();
-      wait_products<1>();
-      pin(s);
-      pass_turn();
-      weigh_step();
-    } else {
-      pass_turn();
-      block.v.release(kv);
-    }
+    block.q.release(q_at(1));
+    if constexpr (!kLast) weigh_scores();
   }
 
-  // dq of the last step.
+  // dq of the last step, when the other warpgroup's ds of it has come.
   __device__ __forceinline__ void end() {
+    block.v.release(kv);
     wait_turn();
+    pass_turn();
     issue_dq(1);
     wait_products<0>();
     pin(dq);
-    pass_turn();
     block.k.release(kv);
     kv.advance();
     stage_dq();

@@ -62,14 +62,15 @@ constexpr bool is_valid(const FwdTile& t) {
 struct BwdTile {
   int head_dim;  // capacity
   int block_m;
-  int stages;              // of q, and of dout
-  int ds_stages;           // of ds: 3, since warpgroups are half a step apart and read what is a step old
+  int q_stages;
+  int dout_stages;
   int step_stages;         // of what is known of a step
   int loader_registers;    // per thread; the sum over warpgroups must not be above what the block starts with
   int consumer_registers;  // per thread
   int block_n = kGroups * kGroupRows;
 
   static constexpr int kGroups = 2;
+  static constexpr int kDsStages = 3;  // warpgroups are half a step apart and read what is a step old
   static constexpr int threads() { return kGroupThreads * (1 + kGroups); }
   constexpr int kv_bytes() const { return 2 * block_n * head_dim; }            // of k, or of v
   constexpr int rows_bytes() const { return 2 * block_m * head_dim; }          // of a stage of q, or of dout
@@ -81,9 +82,9 @@ struct BwdTile {
   constexpr int k_offset() const { return 0; }
   constexpr int v_offset() const { return k_offset() + kv_bytes(); }
   constexpr int q_offset() const { return v_offset() + kv_bytes(); }
-  constexpr int dout_offset() const { return q_offset() + stages * rows_bytes(); }
-  constexpr int ds_offset() const { return dout_offset() + stages * rows_bytes(); }
-  constexpr int dq_offset() const { return ds_offset() + ds_stages * ds_bytes(); }
+  constexpr int dout_offset() const { return q_offset() + q_stages * rows_bytes(); }
+  constexpr int ds_offset() const { return dout_offset() + dout_stages * rows_bytes(); }
+  constexpr int dq_offset() const { return ds_offset() + kDsStages * ds_bytes(); }
   constexpr int state_offset() const { return dq_offset() + kGroups * dq_bytes(); }
   constexpr int state_bytes() const { return step_stages * (16 * block_m / 2 + 64) + 768; }
   constexpr size_t shared_bytes() const {
@@ -93,8 +94,8 @@ struct BwdTile {
 
 // clang-format off
 inline constexpr std::array kBwdTiles = {
-    BwdTile{.head_dim = 64,  .block_m = 128, .stages = 2, .ds_stages = 3, .step_stages = 2, .loader_registers = 24, .consumer_registers = 240},
-    BwdTile{.head_dim = 128, .block_m = 64,  .stages = 2, .ds_stages = 3, .step_stages = 4, .loader_registers = 24, .consumer_registers = 240},
+    BwdTile{.head_dim = 64,  .block_m = 128, .q_stages = 2, .dout_stages = 2, .step_stages = 2, .loader_registers = 24, .consumer_registers = 240},
+    BwdTile{.head_dim = 128, .block_m = 64,  .q_stages = 3, .dout_stages = 2, .step_stages = 4, .loader_registers = 24, .consumer_registers = 240},
 };
 // clang-format on
 
@@ -104,7 +105,7 @@ constexpr bool is_valid(const BwdTile& t) {
   const int in_all = t.loader_registers + t.kGroups * t.consumer_registers;
   const bool dq_is_shared = t.block_m * t.head_dim == 2 * kGroupRows * 64;  // 64 rows and columns for each warpgroup
   return (t.head_dim == 64 || t.head_dim == 128) && (t.block_m == 64 || t.block_m == 128) && dq_is_shared &&
-         t.stages == 2 && t.ds_stages == 3 && t.step_stages >= 2 && in_all <= (1 + t.kGroups) * at_entry &&
+         t.q_stages >= 2 && t.dout_stages >= 2 && t.step_stages >= 2 && in_all <= (1 + t.kGroups) * at_entry &&
          t.shared_bytes() <= 227 * 1024;
 }
 
