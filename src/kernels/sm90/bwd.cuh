@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
       if (threadIdx.x == 0)
         bwd_load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared), next_tile);
     } else if (warp == 1) {
-      bwd_describe_steps<kRow>(args, delta, block, shared_address(shared));
+      bwd_describe_steps<kRow>(args, schedule, delta, block, shared_address(shared));
     } else {
       bwd_add_dq<kRow>(block, dq_sums, shared_address(shared), warp - 2);
     }

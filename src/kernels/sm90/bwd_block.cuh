@@ -41,7 +41,19 @@ struct BwdTask {
   Range own;
   int32_t first_block;  // of query rows that see a key
   int32_t blocks;       // of each head; 0: no row sees a key
+  int32_t start;        // which of them comes first: behind the last one the first one follows
   int32_t steps;        // of all heads of the group; negative: there is no tile left
+};
+
+// Where a walk over a tile's steps is.
+struct BwdWalk {
+  int32_t block;  // of query rows
+  int32_t head;
+
+  __device__ __forceinline__ void advance(const BwdTask& task) {
+    if (++block == task.first_block + task.blocks) block = task.first_block;
+    if (block == task.start) ++head;
+  }
 };
 
 // Query rows of one head against the keys of the block.

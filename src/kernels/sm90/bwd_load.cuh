@@ -10,8 +10,13 @@
 namespace cuflash::sm90 {
 
 // Writes a tile's description where readers take it from: the loader has few registers.
+//
+// Without a mask the tiles of a head, which are at work together, begin at different query rows, as they do under a causal
+// one: sums of dq then go to different places, where otherwise all would wait for the same ones.
 template <int kRow>
-__device__ __forceinline__ void describe_task(const Attention& a, const TileCoord& at, BwdTask& task) {
+__device__ __forceinline__ void describe_task(
+    const Attention& a, const KeySchedule& schedule, const TileCoord& at, BwdTask& task
+) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   task.at = at;
   task.s = sequence_of(a, at.batch);
@@ -19,7 +24,9 @@ __device__ __forceinline__ void describe_task(const Attention& a, const TileCoor
   const Range rows = visible_rows_of_keys(a, task.s, task.own.begin, task.own.end);
   task.first_block = rows.begin / kTile.block_m;
   task.blocks = rows.empty() || task.own.empty() ? 0 : ceil_div(rows.end, kTile.block_m) - task.first_block;
-  task.steps = task.blocks * group_size(a);
+  task.start = task.first_block;
+  if (task.blocks > 0 && !schedule.by_length) task.start += task.own.begin / kTile.block_m % task.blocks;
+  task.steps = task.blocks * static_cast<int32_t>(schedule.group_size);
 }
 
 template <int kRow>
@@ -50,24 +57,24 @@ __device__ __forceinline__ void bwd_load_tiles(
       task.steps = -1;
       break;
     }
-    describe_task<kRow>(a, schedule.at(tile), task);
+    describe_task<kRow>(a, schedule, schedule.at(tile), task);
     if (task.own.empty()) continue;
     post();
-    const auto load_step = [&]<int kStages>(RingBarriers<kStages>& ring, int offset, const CUtensorMap& map, int32_t i) {
-      const int32_t member = i / task.blocks;
-      const RingPosition<kStages> at = ring_position<kStages>(count);
-      ring.wait_empty(at);
-      arrive_expecting(ring.full_at(at), kTile.rows_bytes());
-      load_rows<kTile.block_m, kHeadDim>(
-          shared + offset + at.stage * kTile.rows_bytes(),
-          map,
-          ring.full_at(at),
-          cache_policy<Keep::kLast>(),
-          {static_cast<int>(task.s.q.first + int64_t{task.first_block + i - member * task.blocks} * kTile.block_m),
-           task.at.head * group_size(a) + member,
-           static_cast<int>(task.s.q.batch)}
-      );
-    };
+    const auto load_step =
+        [&]<int kStages>(RingBarriers<kStages>& ring, int offset, const CUtensorMap& map, const BwdWalk& at) {
+          const RingPosition<kStages> to = ring_position<kStages>(count);
+          ring.wait_empty(to);
+          arrive_expecting(ring.full_at(to), kTile.rows_bytes());
+          load_rows<kTile.block_m, kHeadDim>(
+              shared + offset + to.stage * kTile.rows_bytes(),
+              map,
+              ring.full_at(to),
+              cache_policy<Keep::kLast>(),
+              {static_cast<int>(task.s.q.first + int64_t{at.block} * kTile.block_m),
+               at.head,
+               static_cast<int>(task.s.q.batch)}
+          );
+        };
     const auto load_keys = [&](auto& ring, int offset, const CUtensorMap& map) {
       ring.wait_empty(kv);
       arrive_expecting(ring.full_at(kv), kTile.kv_bytes());
@@ -79,14 +86,15 @@ __device__ __forceinline__ void bwd_load_tiles(
           {static_cast<int>(task.s.k.first + task.own.begin), task.at.head, static_cast<int>(task.s.k.batch)}
       );
     };
-    for (int32_t i = 0; i < task.steps; ++i, ++count) {
-      load_step(block.q, kTile.q_offset(), maps.q, i);
+    BwdWalk at = {task.start, task.at.head * static_cast<int32_t>(schedule.group_size)};
+    for (int32_t i = 0; i < task.steps; ++i, ++count, at.advance(task)) {
+      load_step(block.q, kTile.q_offset(), maps.q, at);
       if (i == 0) {
         load_keys(block.k, kTile.k_offset(), maps.k);
         load_keys(block.v, kTile.v_offset(), maps.v);
         kv.advance();
       }
-      load_step(block.dout, kTile.dout_offset(), maps.dout, i);
+      load_step(block.dout, kTile.dout_offset(), maps.dout, at);
     }
   }
   post();
@@ -103,7 +111,7 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int first) {
 
 template <int kRow>
 __device__ __forceinline__ void bwd_describe_steps(
-    const BwdArgs& args, const float* delta, BwdBlock<kRow>& block, uint32_t shared
+    const BwdArgs& args, const KeySchedule& schedule, const float* delta, BwdBlock<kRow>& block, uint32_t shared
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kHeadDim = kTile.head_dim;
@@ -119,17 +127,15 @@ __device__ __forceinline__ void bwd_describe_steps(
     const BwdTask& task = reader.take();
     if (task.steps < 0) break;
     const int own_count = task.own.end - task.own.begin;
-    for (int32_t i = 0; i < task.steps; ++i, ++count) {
+    BwdWalk at = {task.start, task.at.head * static_cast<int32_t>(schedule.group_size)};
+    for (int32_t i = 0; i < task.steps; ++i, ++count, at.advance(task)) {
       const RingPosition<kTile.step_stages> slot = ring_position<kTile.step_stages>(count);
-      const int32_t member = i / task.blocks;
-      const int32_t head = task.at.head * group_size(a) + member;
-      const int32_t n = task.first_block + i - member * task.blocks;
-      const int32_t first_row = n * kBlockM;
+      const int32_t first_row = at.block * kBlockM;
       const TileMask mask = query_mask(a, task.s, task.own.begin, first_row);
       block.step.wait_empty(slot);
       typename BwdBlock<kRow>::Step& step = block.steps[slot.stage];
 
-      const int64_t offset = lse_offset(a, task.s.q, first_row, head);
+      const int64_t offset = lse_offset(a, task.s.q, first_row, at.head);
       float* shift = &step.statistics.shift[0].x;
       float* negative_delta = &step.statistics.delta[0].x;
       bool unusual = false;
@@ -147,9 +153,9 @@ __device__ __forceinline__ void bwd_describe_steps(
         step.key_count = own_count;
         step.unusual = unusual;
         step.edge = own_count < kTile.block_n || !mask.hides_nothing(kTile.block_n, kBlockM);
-        step.slope = alibi_slope(a, task.at.batch, head);
+        step.slope = alibi_slope(a, task.at.batch, at.head);
         step.diagonal = static_cast<float>(first_row + task.s.offset - task.own.begin);
-        step.dq_tile = DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, head, kBlockM) + n;
+        step.dq_tile = DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, at.head, kBlockM) + at.block;
       }
       // No use may be left out: a barrier that is two phases behind looks like one that is done.
       if (key_strangers && i == 0) {

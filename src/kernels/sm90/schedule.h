@@ -83,6 +83,8 @@ struct KeySchedule {
   uint32_t blocks_per_head;
   uint32_t heads;        // of all entries
   uint32_t group_heads;  // whose tiles are taken block by block
+  uint32_t group_size;   // heads of queries for each of keys
+  bool by_length;
 
   static constexpr int64_t kMaxTiles = INT32_MAX;
 
@@ -92,13 +94,16 @@ struct KeySchedule {
 
   CUFLASH_HD static KeySchedule of(const Attention& a, int block_n) {
     const int32_t blocks_per_head = ceil_div(most_keys(a), block_n);
-    const bool by_length = masks_pairs(a) && blocks_per_head > 0 && blocks_per_head < kTilesInFlight;
+    const bool by_length = masks_pairs(a);
+    const bool in_groups = by_length && blocks_per_head > 0 && blocks_per_head < kTilesInFlight;
     return {
         .tiles = static_cast<uint32_t>(tiles_of(a, block_n)),
         .num_heads = static_cast<uint32_t>(a.num_heads_k),
         .blocks_per_head = static_cast<uint32_t>(blocks_per_head),
         .heads = static_cast<uint32_t>(a.batch * a.num_heads_k),
-        .group_heads = static_cast<uint32_t>(by_length ? kTilesInFlight / blocks_per_head : 1)};
+        .group_heads = static_cast<uint32_t>(in_groups ? kTilesInFlight / blocks_per_head : 1),
+        .group_size = static_cast<uint32_t>(cuflash::group_size(a)),
+        .by_length = by_length};
   }
 
   CUFLASH_HD TileCoord at(uint32_t tile) const {
