@@ -90,6 +90,21 @@ TEST(TilesTest, WhatDoesNotFitBackwardIsNotValid) {
   EXPECT_FALSE(changed([](BwdTile& t) { t.block_n = 64; })) << "roles are split at head_dim 256 alone";
 }
 
+TEST(TilesTest, WhatDoesNotFitSplitRolesIsNotValid) {
+  const BwdTile good = kBwdTiles[2];
+  ASSERT_TRUE(is_valid(good));
+  ASSERT_TRUE(good.splits_roles());
+  const auto changed = [&](auto&& change) {
+    BwdTile tile = good;
+    change(tile);
+    return is_valid(tile);
+  };
+  EXPECT_FALSE(changed([](BwdTile& t) { t.dout_stages += 1; })) << "shared memory";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.q_stages = 1; })) << "scores are a step ahead of the sums of dk";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.block_m = 128; })) << "registers, shared memory";
+  EXPECT_FALSE(changed([](BwdTile& t) { t.block_n = 128; })) << "the other kernel ends at head_dim 128";
+}
+
 struct Dims {
   int32_t q;
   int32_t v;
@@ -203,6 +218,7 @@ template <class Params>
 struct RefusalCase {
   std::function<void(Params&)> change;
   std::string reason;
+  const char* verdict = "cannot";
 };
 
 template <class Params>
@@ -214,7 +230,7 @@ void expect_refusals(const std::vector<RefusalCase<Params>>& cases) {
     c.change(call.params);
     std::string text;
     ASSERT_EQ(call.explain(&text), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
-    EXPECT_NE(text.find("  sm90             cannot: " + c.reason + "\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("  sm90             " + std::string(c.verdict) + ": " + c.reason + "\n"), std::string::npos) << text;
   }
 }
 
@@ -245,7 +261,12 @@ TEST(Sm90RefusalTest, Backward) {
       {[](Backward& p) {
          p = unbacked({1 << 14, 4, 2, 5, 70, 64, 64});
        },
-       "batch (16384) is of sequences that are too short: dq is summed in whole tiles of rows"},
+       "batch (16384) is of sequences that are too short: dq is summed in whole tiles of rows",
+       "declines"},
+      {[](Backward& p) {
+         p = unbacked({1 << 16, 4, 2, 5, 70, 64, 64});
+       },
+       "batch (65536) is of sequences that are too short: dq is summed in whole tiles of rows"},
       {[](Backward& p) {
          p = unbacked({1 << 20, 4, 2, 100, 1 << 20, 64, 64});
        },

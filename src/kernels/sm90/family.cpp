@@ -69,9 +69,10 @@ Status run_forward(const ForwardProblem& problem, const Plan& plan, const Launch
   });
 }
 
-// Sums of dq are kept in whole tiles. Where sequences are short, these are more than the rows are; up to this size it does
-// not matter.
+// Sums of dq are kept in whole tiles. Where sequences are short these are more than the rows are, which does not matter up
+// to the first size. Beyond it cp_async, which sums rows, is faster, and beyond the second no workspace is worth it.
 constexpr int64_t kSmallSumsBytes = int64_t{64} << 20;
+constexpr int64_t kMostSumsBytes = int64_t{4} << 30;
 
 Refusal refine_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
@@ -81,9 +82,10 @@ Refusal refine_backward(const BackwardProblem& problem, const Device& device) {
     return cannot("seqlen_k", a.seqlen_k, "is more blocks of keys, over all heads, than 32 bits count");
   }
   const int64_t tiles = DqTiles::of(a, tile->block_m).count();
-  const bool is_small = tiles <= kSmallSumsBytes / (int64_t{4} * tile->dq_floats());
-  if (is_small || tiles * tile->block_m <= 2 * lse_size(a)) return Refusal();
-  return cannot("batch", a.batch, "is of sequences that are too short: dq is summed in whole tiles of rows");
+  const int64_t tile_bytes = int64_t{4} * tile->dq_floats();
+  if (tiles <= kSmallSumsBytes / tile_bytes || tiles * tile->block_m <= 2 * lse_size(a)) return Refusal();
+  constexpr const char* kRule = "is of sequences that are too short: dq is summed in whole tiles of rows";
+  return tiles <= kMostSumsBytes / tile_bytes ? declines("batch", a.batch, kRule) : cannot("batch", a.batch, kRule);
 }
 
 Plan plan_backward(const BackwardProblem& problem, const Device& device) {
