@@ -35,6 +35,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     const __grid_constant__ KeySchedule schedule,
     const float* delta,
     float* dq_sums,
+    uint32_t* dq_turns,
     uint32_t* next_tile
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     } else if (warp == 1) {
       bwd_describe_steps<kRow>(args, schedule, delta, block, shared_address(shared));
     } else {
-      bwd_add_dq<kRow>(block, dq_sums, shared_address(shared), warp - 2);
+      bwd_add_dq<kRow>(block, dq_sums, dq_turns, shared_address(shared), warp - 2);
     }
   } else {
     take_registers<kTile.consumer_registers>();
@@ -86,7 +87,15 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
       const LaunchShape shape = {std::max<int64_t>(plan.query_blocks, 1), kRowThreads, 0};
       const auto kernel = bwd_prepare_kernel<T, kRow>;
       CUFLASH_TRY(launch(
-          context, "sm90 bwd_prepare", kernel, shape, args, workspace.delta, workspace.dq_sums, workspace.next_tile
+          context,
+          "sm90 bwd_prepare",
+          kernel,
+          shape,
+          args,
+          workspace.delta,
+          workspace.dq_sums,
+          workspace.dq_turns,
+          workspace.next_tile
       ));
     }
     if (plan.key_blocks > 0) {
@@ -99,9 +108,10 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
           shape,
           maps,
           args,
-          KeySchedule::of(args.attention, kTile.block_n),
+          KeySchedule::of(args.attention, kTile.block_n, args.deterministic),
           workspace.delta,
           workspace.dq_sums,
+          workspace.dq_turns,
           workspace.next_tile
       ));
     }

@@ -66,6 +66,7 @@ struct BwdStep {
   bool unusual;       // a row's lse is
   float slope;        // of ALiBi
   float diagonal;     // distance of ALiBi between the first query row and the first key
+  int32_t dq_turn;    // if dq has to be repeatable: how many tiles of keys are added before
   int64_t dq_tile;
 };
 

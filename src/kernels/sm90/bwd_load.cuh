@@ -25,7 +25,7 @@ __device__ __forceinline__ void describe_task(
   task.first_block = rows.begin / kTile.block_m;
   task.blocks = rows.empty() || task.own.empty() ? 0 : ceil_div(rows.end, kTile.block_m) - task.first_block;
   task.start = task.first_block;
-  if (task.blocks > 0 && !schedule.by_length) task.start += task.own.begin / kTile.block_m % task.blocks;
+  if (task.blocks > 0 && schedule.staggered) task.start += task.own.begin / kTile.block_m % task.blocks;
   task.steps = task.blocks * static_cast<int32_t>(schedule.group_size);
 }
 
@@ -109,6 +109,13 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int first) {
   }
 }
 
+// The last tile of keys that a block of query rows sees.
+template <int kBlockM, int kBlockN>
+__device__ __forceinline__ int32_t last_tile_of_keys(const Attention& a, const Sequence& s, int32_t block) {
+  const Range rows = block_rows(block, kBlockM, s.q.length);
+  return (visible_keys_of_rows(a, s, rows.begin, rows.end).end - 1) / kBlockN;
+}
+
 template <int kRow>
 __device__ __forceinline__ void bwd_describe_steps(
     const BwdArgs& args, const KeySchedule& schedule, const float* delta, BwdBlock<kRow>& block, uint32_t shared
@@ -155,6 +162,9 @@ __device__ __forceinline__ void bwd_describe_steps(
         step.edge = own_count < kTile.block_n || !mask.hides_nothing(kTile.block_n, kBlockM);
         step.slope = alibi_slope(a, task.at.batch, at.head);
         step.diagonal = static_cast<float>(first_row + task.s.offset - task.own.begin);
+        if (schedule.descending) {
+          step.dq_turn = last_tile_of_keys<kBlockM, kTile.block_n>(a, task.s, at.block) - task.at.block;
+        }
         step.dq_tile = DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, at.head, kBlockM) + at.block;
       }
       // No use may be left out: a barrier that is two phases behind looks like one that is done.

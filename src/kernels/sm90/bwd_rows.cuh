@@ -26,13 +26,14 @@ __device__ __forceinline__ void for_each_dq_tile(const Attention& a, F&& f) {
 
 template <class T, int kRow>
 __global__ void __launch_bounds__(kRowThreads)
-    bwd_prepare_kernel(const BwdArgs args, float* delta, float* dq_sums, uint32_t* next_tile) {
+    bwd_prepare_kernel(const BwdArgs args, float* delta, float* dq_sums, uint32_t* dq_turns, uint32_t* next_tile) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr RowGroups kGroups = {kRowThreads * kRowsAtOnce / kTile.block_m, true};
   if (blockIdx.x == 0 && threadIdx.x == 0) *next_tile = 0;
   for_each_dq_tile<kTile.block_m>(args.attention, [&](const auto& at, const auto& s, const Range& rows, int64_t tile) {
     store_delta<T>(args, kGroups, s, at.head, rows, delta);
     clear_floats<kVectorSize<float>>(dq_sums + tile * kTile.dq_floats(), kTile.dq_floats());
+    if (dq_turns != nullptr && threadIdx.x < kTile.kGroups) dq_turns[tile * kTile.kGroups + threadIdx.x] = 0;
   });
 }
 

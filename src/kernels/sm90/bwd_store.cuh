@@ -9,12 +9,16 @@
 namespace cuflash::sm90 {
 
 // A warp that adds a warpgroup's part of dq to the sums in global memory, in pieces, since several are faster than one.
+// With turns of dq, tiles of keys are added in their order: by turns[tile] a tile of dq knows how many have been.
 template <int kRow>
-__device__ __forceinline__ void bwd_add_dq(BwdBlock<kRow>& block, float* dq_sums, uint32_t shared, int group) {
+__device__ __forceinline__ void bwd_add_dq(
+    BwdBlock<kRow>& block, float* dq_sums, uint32_t* dq_turns, uint32_t shared, int group
+) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kPieces = 4;
   constexpr int kPieceBytes = kTile.dq_bytes() / kPieces;
   const int lane = threadIdx.x % kWarpSize;
+  const bool adds = lane < kPieces;
   const uint32_t from = shared + kTile.dq_offset() + group * kTile.dq_bytes() + lane * kPieceBytes;
   BwdTaskReader<kRow> reader = {block};
   RingPosition<kTile.step_stages> slot;
@@ -26,20 +30,27 @@ __device__ __forceinline__ void bwd_add_dq(BwdBlock<kRow>& block, float* dq_sums
     for (int32_t i = 0; i < steps; ++i) {
       block.step.wait_full(slot);
       const int64_t tile = block.steps[slot.stage].dq_tile;
+      const uint32_t turn = block.steps[slot.stage].dq_turn;
       __syncwarp();
       block.step.release(slot);
       slot.advance();
       float* to = dq_sums + tile * kTile.dq_floats() + (group * kTile.dq_parts() * kPieces + lane) * (kPieceBytes / 4);
+      uint32_t* turns = dq_turns + tile * kTile.kGroups + group;
+      if (dq_turns != nullptr && adds) wait_count(turns, turn);
 #pragma unroll
       for (int part = 0; part < kTile.dq_parts(); ++part, to += kTile.dq_bytes() / 4) {
         sync_threads<kGroupThreads + 32>(kDqStaged + group);
-        if (lane < kPieces) {
+        if (adds) {
           add_floats(to, from, kPieceBytes);
           commit_stores();
           wait_stores_read();
         }
         __syncwarp();
         arrive_threads<kGroupThreads + 32>(kDqTaken + group);
+      }
+      if (dq_turns != nullptr) {
+        if (adds) wait_stores();
+        add_count(turns);
       }
     }
     reader.done();

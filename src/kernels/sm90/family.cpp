@@ -16,9 +16,11 @@ namespace cuflash::sm90 {
 
 BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, const BwdTile& tile, WorkspaceCarver& carver) {
   const Attention& a = args.attention;
+  const int64_t tiles = DqTiles::of(a, tile.block_m).count();
   return {
       .delta = carver.take<float>(lse_size(a)),
-      .dq_sums = carver.take<float>(DqTiles::of(a, tile.block_m).count() * tile.dq_floats()),
+      .dq_sums = carver.take<float>(tiles * tile.dq_floats()),
+      .dq_turns = args.deterministic ? carver.take<uint32_t>(tiles * tile.kGroups) : nullptr,
       .next_tile = carver.take<uint32_t>(1)};
 }
 
@@ -40,11 +42,10 @@ constexpr Support exact_support(int32_t max_head_dim, FeatureSet features) {
       .features = features};
 }
 
-// Tensor copies need rows at multiples of 16 bytes. dq is summed in whatever order blocks come to it.
+// Tensor copies need rows at multiples of 16 bytes.
 constexpr Support kForwardSupport = exact_support(kMaxHeadDim, kForwardFeatures & ~CUFLASH_FEATURE_UNALIGNED);
-constexpr Support kBackwardSupport = exact_support(
-    kBwdTiles.back().head_dim, kBackwardFeatures & ~(CUFLASH_FEATURE_UNALIGNED | CUFLASH_FEATURE_DETERMINISTIC)
-);
+constexpr Support kBackwardSupport =
+    exact_support(kBwdTiles.back().head_dim, kBackwardFeatures & ~CUFLASH_FEATURE_UNALIGNED);
 
 template <const auto& kTable, class Problem>
 Refusal refine(const Problem& problem, const Device& device) {

@@ -19,6 +19,7 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
 struct BwdWorkspace {
   float* delta;         // delta_i = dout_i . o_i - dlse_i, laid out as lse
   float* dq_sums;       // dq / scale, in tiles (DqTiles)
+  uint32_t* dq_turns;   // for each warpgroup's part of a tile: tiles of keys that have been added; null: in any order
   uint32_t* next_tile;  // of keys
 
   static BwdWorkspace carve(const BwdArgs& args, const BwdTile& tile, WorkspaceCarver& carver);

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/common/warp.h"
+
 namespace cuflash::sm90 {
 
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
@@ -106,6 +108,31 @@ __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.co
 
 // Waits until all stores of this thread have read shared memory.
 __device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory"); }
+
+// Waits until all stores of this thread are done.
+__device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" : : : "memory"); }
+
+// ---- Counters in global memory, between blocks. What is counted are stores of the copy engine.
+
+__device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async.global;" : : : "memory"); }
+
+// Says that all lanes of this warp are done.
+__device__ __forceinline__ void add_count(uint32_t* counter) {
+  fence_copies();
+  __syncwarp();
+  if (threadIdx.x % kWarpSize == 0) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(counter), "r"(1) : "memory");
+  }
+}
+
+// Waits, as a thread, until a counter is at least this.
+__device__ __forceinline__ void wait_count(const uint32_t* counter, uint32_t count) {
+  uint32_t now;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+  } while (now < count);
+  fence_copies();
+}
 
 // Makes this thread's ordinary writes to shared memory visible to products and copies that begin behind a barrier.
 __device__ __forceinline__ void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }

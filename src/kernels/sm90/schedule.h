@@ -84,26 +84,32 @@ struct KeySchedule {
   uint32_t heads;        // of all entries
   uint32_t group_heads;  // whose tiles are taken block by block
   uint32_t group_size;   // heads of queries for each of keys
-  bool by_length;
+  bool staggered;        // tiles of a head begin at different query rows
+  bool descending;       // a head's last tile comes first
 
   static constexpr int64_t kMaxTiles = INT32_MAX;
+  static constexpr int32_t kColumnsInFlight = 1 << 15;  // of tiles
 
   CUFLASH_HD static int64_t tiles_of(const Attention& a, int block_n) {
     return num_tiles(a.batch, a.num_heads_k, ceil_div(most_keys(a), block_n));
   }
 
-  CUFLASH_HD static KeySchedule of(const Attention& a, int block_n) {
+  // Where dq has to be repeatable, every tile waits for those of later keys, at every step: these come first, and between
+  // tiles of one head those of as many others as have rows and sums that fit into the L2 cache together.
+  CUFLASH_HD static KeySchedule of(const Attention& a, int block_n, bool deterministic) {
     const int32_t blocks_per_head = ceil_div(most_keys(a), block_n);
-    const bool by_length = masks_pairs(a);
-    const bool in_groups = by_length && blocks_per_head > 0 && blocks_per_head < kTilesInFlight;
+    const int32_t tiles_in_flight = deterministic ? kColumnsInFlight / a.head_dim : kTilesInFlight;
+    const bool in_groups = masks_pairs(a) || deterministic;
+    const int32_t group_heads = in_groups && blocks_per_head > 0 ? tiles_in_flight / blocks_per_head : 1;
     return {
         .tiles = static_cast<uint32_t>(tiles_of(a, block_n)),
         .num_heads = static_cast<uint32_t>(a.num_heads_k),
         .blocks_per_head = static_cast<uint32_t>(blocks_per_head),
         .heads = static_cast<uint32_t>(a.batch * a.num_heads_k),
-        .group_heads = static_cast<uint32_t>(in_groups ? kTilesInFlight / blocks_per_head : 1),
+        .group_heads = static_cast<uint32_t>(group_heads > 1 ? group_heads : 1),
         .group_size = static_cast<uint32_t>(cuflash::group_size(a)),
-        .by_length = by_length};
+        .staggered = !masks_pairs(a) && !deterministic,
+        .descending = deterministic};
   }
 
   CUFLASH_HD TileCoord at(uint32_t tile) const {
@@ -112,10 +118,11 @@ struct KeySchedule {
     const uint32_t own = heads - first < group_heads ? heads - first : group_heads;
     const uint32_t place = tile - first * blocks_per_head;
     const uint32_t head = first + place % own;
+    const uint32_t block = place / own;
     return {
         static_cast<int32_t>(head / num_heads),
         static_cast<int32_t>(head % num_heads),
-        static_cast<int32_t>(place / own)};
+        static_cast<int32_t>(descending ? blocks_per_head - 1 - block : block)};
   }
 };
 
