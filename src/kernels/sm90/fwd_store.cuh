@@ -31,17 +31,18 @@ __device__ __noinline__ void store_unseeing_rows(const FwdArgs& args, const FwdT
   }
 }
 
-// Rounded pairs of a warp's rows to a stage of 64 rows, from column kFirst on.
+// Rounded, a warp's rows to a stage of 64 rows, from column kFirst on: blocks of 8 x 8, four at a time.
 template <class T, int kFirst, int kColumns, int kNTiles>
 __device__ __forceinline__ void stage_rows(uint32_t stage, const float (&o)[1][kNTiles][4]) {
-  const int row = threadIdx.x % kGroupThreads / kWarpSize * 16 + threadIdx.x % kWarpSize / 4;
-  const uint32_t to = stage + Panels<kGroupRows>::offset(row, 0) + threadIdx.x % 4 * 4;
+  const int lane = threadIdx.x % kWarpSize;
+  const int row = threadIdx.x % kGroupThreads / kWarpSize * 16 + lane % 16;
+  const uint32_t to = stage + Panels<kGroupRows>::offset(row, lane / 16 * 8);
 #pragma unroll
-  for (int n = 0; n < kColumns / 8; ++n) {
+  for (int n = 0; n < kColumns / 8; n += 2) {
     const float(&x)[4] = o[0][kFirst / 8 + n];
-    const uint32_t at = (to ^ (n % 8 * 16)) + n / 8 * Panels<kGroupRows>::kBytes;
-    store_pair(at, pack<T>(x[0], x[1]));
-    store_pair(at + 8 * kRowBytes, pack<T>(x[2], x[3]));
+    const float(&y)[4] = o[0][kFirst / 8 + n + 1];
+    const uint32_t blocks[4] = {pack<T>(x[0], x[1]), pack<T>(x[2], x[3]), pack<T>(y[0], y[1]), pack<T>(y[2], y[3])};
+    store_blocks((to ^ (n % 8 * 16)) + n / 8 * Panels<kGroupRows>::kBytes, blocks);
   }
 }
 
@@ -81,45 +82,44 @@ __device__ __forceinline__ void store_staged(
   }
 }
 
+// What is known of rows before their last values are: their sums. Stores lse; o is to be multiplied by `inverse`.
+__device__ __forceinline__ void finish_rows(
+    const FwdArgs& args, const FwdTask& task, const Range& own, RowStates<1>& state, float factor, float (&inverse)[2]
+) {
+  const int lane = threadIdx.x % kWarpSize;
+  state.finish();
+#pragma unroll
+  for (int i = 0; i < 2; ++i) inverse[i] = state.inverse_sum(i);
+  const int row = own.begin + lane / 4 + lane % 4 * 8;  // two lanes of a quad have one each
+  if (args.lse != nullptr && lane % 4 < 2 && row < own.end) {
+    args.lse[lse_offset(args.attention, task.s.q, row, task.at.head)] = state.lse(lane % 4, factor);
+  }
+}
+
 template <class T, int kRow, int kNTiles>
 __device__ __forceinline__ void store_tile(
     const FwdArgs& args,
     const CUtensorMap& map,
     const FwdTask& task,
+    const Range& own,
     uint32_t shared,
     int group,
-    RowStates<1>& state,
-    float factor,
+    const float (&inverse)[2],
     float (&o)[1][kNTiles][4]
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   const Attention& a = args.attention;
   const int lane = threadIdx.x % kWarpSize;
-  const Range own = rows_of_task(task, group * kGroupRows + threadIdx.x % kGroupThreads / kWarpSize * 16, 16);
-  const bool check = masks_pairs(a);
-  state.finish();
-  unsigned redo[2];
+  for_each_sum(o, [&](float& x, int i, int) { x *= inverse[i]; });
+  unsigned redo[2] = {0, 0};
+  if (masks_pairs(a)) {
+    float row_totals[2] = {0.0f, 0.0f};  // not finite if an element is not
+    for_each_sum(o, [&](float& x, int i, int) { row_totals[i] += x; });
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int32_t row = own.begin + lane / 4 + 8 * i;
-    const float inverse = state.inverse_sum(i);
-    float row_total = 0.0f;  // not finite if an element is not
-#pragma unroll
-    for (int d = 0; d < kNTiles; ++d) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& x = o[0][d][2 * i + e];
-        x *= inverse;
-        row_total += x;
-      }
-    }
-    redo[i] = 0;
-    if (check) {
-      const bool finite = row_total - row_total == 0.0f;
-      redo[i] = __ballot_sync(kFullWarp, !finite && inverse == inverse && row < own.end);
-    }
-    if (args.lse != nullptr && lane % 4 == 0 && row < own.end) {
-      args.lse[lse_offset(a, task.s.q, row, task.at.head)] = state.lse(i, factor);
+    for (int i = 0; i < 2; ++i) {
+      const bool finite = row_totals[i] - row_totals[i] == 0.0f;
+      const bool exists = own.begin + lane / 4 + 8 * i < own.end;
+      redo[i] = __ballot_sync(kFullWarp, !finite && inverse[i] == inverse[i] && exists);
     }
   }
 
