@@ -22,9 +22,9 @@ CUFLASH_HD int32_t most_keys(const Attention& a) { return most_rows(a.seqlen_k, 
 //
 //   a last, b first | a last but one, b second | ... | b last, a first
 //
-// and a block takes a pair at a time, in order: again few heads' keys are read at one time, which stay in the L2 cache. Of
-// the last heads, about a turn's pairs, single tiles are taken instead, the longest of all of them first, in order and in
-// reverse order by turns: so blocks end at about the same time.
+// and a block takes a pair at a time, in order: again few heads' keys are read at one time, which stay in the L2 cache. It
+// does so for as many whole turns as leave three quarters of a turn's pairs or more. Of these heads single tiles are taken
+// instead, the longest of all first, in order and in reverse order by turns: so blocks end at about the same time.
 struct Schedule {
   int64_t places;  // a tile, or a pair of them
   int32_t blocks;  // that work
@@ -38,8 +38,9 @@ struct Schedule {
     const int32_t blocks_per_head = ceil_div(most_queries(a), block_m);
     const int64_t heads = int64_t{a.batch} * a.num_heads;
     const bool by_length = masks_pairs(a);
-    const int64_t pairs = heads * blocks_per_head / 2 - blocks;
-    const int64_t paired_heads = by_length && pairs > 0 ? pairs / blocks_per_head * 2 : 0;
+    const int64_t quarters = 2 * heads * blocks_per_head - 3 * blocks;  // of pairs, but for those of the last heads
+    const int64_t turns = by_length && quarters > 0 ? quarters / (int64_t{4} * blocks) : 0;
+    const int64_t paired_heads = blocks_per_head > 0 ? turns * blocks / blocks_per_head * 2 : 0;
     return {
         .places = heads * blocks_per_head - paired_heads / 2 * blocks_per_head,
         .blocks = blocks,
