@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].dq_threads(), 1)
     }
 
     const Range warp_rows = {own.begin + min(warp_row, own_count), min(own.begin + warp_row + 16, own.end)};
-    store_columns<T, 1>(args.dq, s.q, warp_rows, at.head, a.head_dim, 0, dq, a.scale);
+    store_columns<T, 1>({args.dq, s.q, warp_rows, at.head, a.head_dim}, 0, dq, a.scale);
     if (!masks_pairs(a)) continue;
     const unsigned marks[2] = {
         __ballot_sync(kFullWarp, !row_is_finite(dq, 0)), __ballot_sync(kFullWarp, !row_is_finite(dq, 1))};

@@ -370,8 +370,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
     const int own_count = block.own_count();
     const Range warp_rows = {
         block.own.begin + min(warp_key, own_count), min(block.own.begin + warp_key + 16 * kMTiles, block.own.end)};
-    store_columns<T, kSplit>(args.dk, block.s.k, warp_rows, block.at.head, a.head_dim, member, dk, a.scale);
-    store_columns<T, kSplit>(args.dv, block.s.k, warp_rows, block.at.head, a.head_dim_v, member, dv, 1.0f);
+    store_columns<T, kSplit>({args.dk, block.s.k, warp_rows, block.at.head, a.head_dim}, member, dk, a.scale);
+    store_columns<T, kSplit>({args.dv, block.s.k, warp_rows, block.at.head, a.head_dim_v}, member, dv, 1.0f);
     if (!masks_pairs(a)) continue;
     // A barrier behind which every part of a row is stored; rarely there is more to do.
     if (!__syncthreads_or(!all_finite(dk) || !all_finite(dv))) continue;

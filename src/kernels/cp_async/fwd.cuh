@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
     if (args.lse != nullptr && member == 0 && lane % 4 < 2 * kMTiles && lse_row < own.end) {
       args.lse[lse_offset(a, block.s.q, lse_row, block.at.head)] = state.lse(lane % 4, factor);
     }
-    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, member * kColumns, o);
+    store_rows<T>({args.o, block.s.q, own, block.at.head, a.head_dim_v}, member * kColumns, o);
     if constexpr (kAlone) {
       __syncwarp();  // rows are written twice, by different lanes
     } else if (check) {

@@ -134,7 +134,7 @@ __device__ __forceinline__ void store_tile(
       return;
     }
   }
-  store_rows<T>(args.o, task.s.q, own, task.at.head, a.head_dim_v, 0, o);
+  store_rows<T>({args.o, task.s.q, own, task.at.head, a.head_dim_v}, 0, o);
   __syncwarp();  // rows are written twice, by different lanes
   unsigned marked = rows_of_lanes(redo[0]) | rows_of_lanes(redo[1]) << 8;
 #pragma unroll 1
