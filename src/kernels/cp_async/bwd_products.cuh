@@ -87,35 +87,4 @@ __device__ __forceinline__ void store_columns(
   }
 }
 
-// Whether no sum of the lane is NaN or infinite; it may say no of huge ones, too.
-template <int kMTiles, int kNTiles>
-__device__ __forceinline__ bool all_finite(const float (&sums)[kMTiles][kNTiles][4]) {
-  float total[4] = {};
-#pragma unroll
-  for (int m = 0; m < kMTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kNTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) total[e] += sums[m][n][e];
-    }
-  }
-  const float all = (total[0] + total[1]) + (total[2] + total[3]);
-  return all - all == 0.0f;
-}
-
-// Whether a lane's row l / 4 + 8 i holds only finite sums, in this lane.
-template <int kMTiles, int kNTiles>
-__device__ __forceinline__ bool row_is_finite(const float (&sums)[kMTiles][kNTiles][4], int i) {
-  float excess = 0.0f;
-#pragma unroll
-  for (int n = 0; n < kNTiles; ++n) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float x = sums[i / 2][n][i % 2 * 2 + e];
-      excess += x - x;  // 0, or NaN if x is not finite
-    }
-  }
-  return excess == 0.0f;
-}
-
 }  // namespace cuflash::cp_async

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/common/exact_rows.cuh"
-#include "kernels/common/fragment_softmax.cuh"
+#include "kernels/common/fragment_finish.cuh"
 #include "kernels/common/fragment_store.cuh"
 #include "kernels/common/warp.h"
 #include "kernels/sm90/fwd_state.cuh"
@@ -96,32 +96,10 @@ __device__ __forceinline__ void store_tile(
   const Attention& a = args.attention;
   const int lane = threadIdx.x % kWarpSize;
   const Range own = rows_of_task(task, group * kGroupRows + threadIdx.x % kGroupThreads / kWarpSize * 16, 16);
-  const bool check = masks_pairs(a);
   state.finish();
-  unsigned redo[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int32_t row = own.begin + lane / 4 + 8 * i;
-    const float inverse = state.inverse_sum(i);
-    float row_total = 0.0f;  // not finite if an element is not
-#pragma unroll
-    for (int d = 0; d < kNTiles; ++d) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& x = o[0][d][2 * i + e];
-        x *= inverse;
-        row_total += x;
-      }
-    }
-    redo[i] = 0;
-    if (check) {
-      const bool finite = row_total - row_total == 0.0f;
-      redo[i] = __ballot_sync(kFullWarp, !finite && inverse == inverse && row < own.end);
-    }
-    if (args.lse != nullptr && lane % 4 == 0 && row < own.end) {
-      args.lse[lse_offset(a, task.s.q, row, task.at.head)] = state.lse(i, factor);
-    }
-  }
+  normalise(o, state);
+  unsigned marked = masks_pairs(a) ? rows_to_redo(o, state, own) : 0;
+  store_lse(args, task.s, task.at, own, state, factor);
 
   if constexpr (kTile.o_columns > 0) {
     // A box that reaches past the last row is clipped, but only at the end of the tensor's entry.
@@ -129,14 +107,13 @@ __device__ __forceinline__ void store_tile(
     const bool clipped = a.cu_seqlens_q == nullptr && a.seqused_q == nullptr && !rows.empty();
     const bool whole = rows.end - rows.begin == kGroupRows || clipped;
     if (threadIdx.x % kGroupThreads == 0) wait_stores_read();
-    if (!sync_any<kGroupThreads>(kGroup + group, !whole || (redo[0] | redo[1]) != 0)) {
+    if (!sync_any<kGroupThreads>(kGroup + group, !whole || marked != 0)) {
       store_staged<T, kRow>(map, task, shared + kTile.o_offset() + group * kTile.o_bytes(), group, a.head_dim_v, o);
       return;
     }
   }
   store_rows<T>({args.o, task.s.q, own, task.at.head, a.head_dim_v}, 0, o);
   __syncwarp();  // rows are written twice, by different lanes
-  unsigned marked = rows_of_lanes(redo[0]) | rows_of_lanes(redo[1]) << 8;
 #pragma unroll 1
   for (; marked != 0; marked &= marked - 1) {
     fwd_exact_row<T, kTile.head_dim>(args, task.s, task.at, own.begin + __ffs(marked) - 1, lane);
