@@ -254,11 +254,13 @@ __device__ __forceinline__ void compute_tiles(
     add_values(first);
     turns.pass();
     float inverse[2];
-    finish_rows(args, *task, own, state, factor, inverse);
+    state.finish();
+    inverse_sums(state, inverse);
+    store_lse(args, task->s, task->at, own, state, factor);
     const FwdTask* next = take_task();
     wait_products<0>();
     values_are_done();
-    store_tile<T, kRow>(args, maps.o, *task, own, shared, group, inverse, o);
+    store_tile<T, kRow>(args, maps.o, *task, own, shared, group, state, inverse, o);
     task_is_done();
     task = next;
     // None is left to wait for. But behind a wait ptxas takes the rings' positions as the same in all lanes, and computes

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/common/exact_rows.cuh"
-#include "kernels/common/fragment_softmax.cuh"
+#include "kernels/common/fragment_finish.cuh"
 #include "kernels/common/fragment_store.cuh"
 #include "kernels/common/warp.h"
 #include "kernels/sm90/fwd_state.cuh"
@@ -82,20 +82,7 @@ __device__ __forceinline__ void store_staged(
   }
 }
 
-// What is known of rows before their last values are: their sums. Stores lse; o is to be multiplied by `inverse`.
-__device__ __forceinline__ void finish_rows(
-    const FwdArgs& args, const FwdTask& task, const Range& own, RowStates<1>& state, float factor, float (&inverse)[2]
-) {
-  const int lane = threadIdx.x % kWarpSize;
-  state.finish();
-#pragma unroll
-  for (int i = 0; i < 2; ++i) inverse[i] = state.inverse_sum(i);
-  const int row = own.begin + lane / 4 + lane % 4 * 8;  // two lanes of a quad have one each
-  if (args.lse != nullptr && lane % 4 < 2 && row < own.end) {
-    args.lse[lse_offset(args.attention, task.s.q, row, task.at.head)] = state.lse(lane % 4, factor);
-  }
-}
-
+// `inverse`: what o is to be multiplied by.
 template <class T, int kRow, int kNTiles>
 __device__ __forceinline__ void store_tile(
     const FwdArgs& args,
@@ -104,24 +91,15 @@ __device__ __forceinline__ void store_tile(
     const Range& own,
     uint32_t shared,
     int group,
+    const RowStates<1>& state,
     const float (&inverse)[2],
     float (&o)[1][kNTiles][4]
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   const Attention& a = args.attention;
   const int lane = threadIdx.x % kWarpSize;
-  for_each_sum(o, [&](float& x, int i, int) { x *= inverse[i]; });
-  unsigned redo[2] = {0, 0};
-  if (masks_pairs(a)) {
-    float row_totals[2] = {0.0f, 0.0f};  // not finite if an element is not
-    for_each_sum(o, [&](float& x, int i, int) { row_totals[i] += x; });
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const bool finite = row_totals[i] - row_totals[i] == 0.0f;
-      const bool exists = own.begin + lane / 4 + 8 * i < own.end;
-      redo[i] = __ballot_sync(kFullWarp, !finite && inverse[i] == inverse[i] && exists);
-    }
-  }
+  normalise(o, inverse);
+  unsigned marked = masks_pairs(a) ? rows_to_redo(o, state, own) : 0;
 
   if constexpr (kTile.o_columns > 0) {
     // A box that reaches past the last row is clipped, but only at the end of the tensor's entry.
@@ -129,14 +107,13 @@ __device__ __forceinline__ void store_tile(
     const bool clipped = a.cu_seqlens_q == nullptr && a.seqused_q == nullptr && !rows.empty();
     const bool whole = rows.end - rows.begin == kGroupRows || clipped;
     if (threadIdx.x % kGroupThreads == 0) wait_stores_read();
-    if (!sync_any<kGroupThreads>(kGroup + group, !whole || (redo[0] | redo[1]) != 0)) {
+    if (!sync_any<kGroupThreads>(kGroup + group, !whole || marked != 0)) {
       store_staged<T, kRow>(map, task, shared + kTile.o_offset() + group * kTile.o_bytes(), group, a.head_dim_v, o);
       return;
     }
   }
-  store_rows<T>(args.o, task.s.q, own, task.at.head, a.head_dim_v, 0, o);
+  store_rows<T>({args.o, task.s.q, own, task.at.head, a.head_dim_v}, 0, o);
   __syncwarp();  // rows are written twice, by different lanes
-  unsigned marked = rows_of_lanes(redo[0]) | rows_of_lanes(redo[1]) << 8;
 #pragma unroll 1
   for (; marked != 0; marked &= marked - 1) {
     fwd_exact_row<T, kTile.head_dim>(args, task.s, task.at, own.begin + __ffs(marked) - 1, lane);

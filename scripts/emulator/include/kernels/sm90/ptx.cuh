@@ -3,11 +3,10 @@
 #pragma once
 
 #include "device.h"
+#include "kernels/common/ptx.cuh"
 #include "tensor_copies.h"
 
 namespace cuflash::sm90 {
-
-inline uint32_t shared_address(const void* pointer) { return emulator::shared_address(pointer); }
 
 inline void init_barrier(uint32_t barrier, int arrivals) { emulator::init_barrier(barrier, arrivals); }
 inline void publish_barriers() {}
@@ -53,7 +52,6 @@ void give_registers() {}
 template <int>
 void take_registers() {}
 
-inline void store_pair(uint32_t to, uint32_t pair) { emulator::write_shared(to, &pair, sizeof(pair)); }
 inline void store_blocks(uint32_t row, const uint32_t (&blocks)[4]) { emulator::store_blocks(row, blocks); }
 inline void store_floats(uint32_t to, const float (&x)[4]) { emulator::write_shared(to, x, sizeof(x)); }
 inline void clear_chunk(uint32_t to) {
