@@ -56,8 +56,8 @@ FAULTS = [
         "name": "last_element_stale",
         "what": "The last element of each row of o that is shorter than the capacity is not written.",
         "file": "src/kernels/common/fragment_store.cuh",
-        "old": "  if (used >= 4) {",
-        "new": "  if (used > 4) {",
+        "old": "  if (used >= kElements) {",
+        "new": "  if (used > kElements) {",
         "units": FORWARD,
     },
     # ---- Forward

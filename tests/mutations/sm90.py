@@ -131,8 +131,8 @@ FAULTS = [
         "name": "hidden_nan_leaks",
         "what": "Rows that hidden values made NaN are not computed again.",
         "file": "src/kernels/sm90/fwd_store.cuh",
-        "old": "const bool check = masks_pairs(a);",
-        "new": "const bool check = false;",
+        "old": "unsigned marked = masks_pairs(a) ? rows_to_redo(o, state, own) : 0;",
+        "new": "unsigned marked = 0;",
     },
     # ---- Rows
     {

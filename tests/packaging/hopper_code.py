@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Checks that the kernels of the Hopper room are made of what they are there for: products of warpgroups on tensor
-cores, and tensor copies to shared memory and from it.
+cores, and tensor copies to shared memory and from it. And that the innermost loops that hold products move few numbers
+from registers to uniform ones (R2UR): where ptxas does not see that a ring's position is the same in all lanes, it moves
+every descriptor of every product, and the step waits for it.
 
-usage: hopper_code.py --cuobjdump PROGRAM OBJECT...
+usage: hopper_code.py --cuobjdump PROGRAM [--list] OBJECT...
+  --list   also prints the number of moves of each kernel
 
 Ends with 77 if there is no such program.
 """
 import argparse
+import collections
 import re
 import shutil
 import subprocess
@@ -19,6 +23,17 @@ WANTED = {
     "fwd_kernel": EVERYWHERE | {"UTMASTG": "tensor copies from shared memory"},
     "bwd_kernel": EVERYWHERE | {"UBLKRED": "sums from shared memory"},
 }
+# The most moves of a kernel, by its row in the table of tiles; --list says how many there are. Without an entry they are not
+# checked. The forward pass has 1, and 24 or more if descriptors are moved.
+MOST_MOVES = {
+    "fwd_kernel": {0: 4, 1: 4, 2: 4},
+    "bwd_kernel": {},
+}
+
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.MULTILINE)
+# @P0 BRA 0x300: predicate, operation, target. A branch may have its predicate behind its name, too: BRA.U !UP0, 0x300.
+PARTS = re.compile(r"(@!?U?P\w+\s+)?(\w+)\S*(.*)")
+ROW = re.compile(r"Li(\d+)E")  # the first number among a kernel's template arguments
 
 
 def kernels_of(cuobjdump, path):
@@ -27,9 +42,93 @@ def kernels_of(cuobjdump, path):
     return [part.split("\n", 1) for part in re.split(r"Function : ", result.stdout)[1:]]
 
 
+# ---- Loops -----------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(code):
+    """(operations, successors) of each basic block; the first is the kernel's entry."""
+    instructions = [(int(address, 16), *PARTS.match(text).groups()) for address, text in INSTRUCTION.findall(code)]
+    index_of = {address: index for index, (address, *_) in enumerate(instructions)}
+    starts, ends = {0}, {}  # of blocks; ends: where control goes from an instruction that ends one
+    for index, (_, predicate, operation, operands) in enumerate(instructions):
+        if operation not in ("BRA", "EXIT", "RET"):
+            continue
+        target = re.search(r"0x[0-9a-f]+", operands) if operation == "BRA" else None
+        conditional = predicate or (operation == "BRA" and re.search(r"\bU?P\d", operands))
+        following = [index_of.get(int(target.group(), 16))] if target else []
+        following += [index + 1] if conditional else []
+        ends[index] = [next_ for next_ in following if next_ is not None and next_ < len(instructions)]
+        starts |= {*ends[index], index + 1}
+    starts = sorted(start for start in starts if start < len(instructions))
+    number = {start: block for block, start in enumerate(starts)}
+    blocks = []
+    for start, end in zip(starts, [*starts[1:], len(instructions)]):
+        following = ends.get(end - 1, [end] if end < len(instructions) else [])
+        operations = collections.Counter(operation for _, _, operation, _ in instructions[start:end])
+        blocks.append((operations, [number[next_] for next_ in following]))
+    return blocks
+
+
+def loops_of(blocks):
+    """{head: all blocks} of the loops: those of which every pass goes through the head."""
+    before = collections.defaultdict(list)
+    for block, (_, following) in enumerate(blocks):
+        for next_ in following:
+            before[next_].append(block)
+    everything = (1 << len(blocks)) - 1
+    dominators = [1] + [everything] * (len(blocks) - 1)  # sets as bits: what every way to a block goes through
+    changed = True
+    while changed:
+        changed = False
+        for block in range(1, len(blocks)):
+            common = everything
+            for previous in before[block]:
+                common &= dominators[previous]
+            changed |= dominators[block] != common | 1 << block
+            dominators[block] = common | 1 << block
+    loops = {}
+    for block, (_, following) in enumerate(blocks):
+        for head in following:
+            if before[block] and dominators[block] >> head & 1:
+                body, left = loops.setdefault(head, {head}), [block]
+                while left:
+                    member = left.pop()
+                    if member not in body:
+                        body.add(member)
+                        left += before[member]
+    return loops
+
+
+def moves_in_product_loops(code):
+    blocks = blocks_of(code)
+    loops = {
+        head: body for head, body in loops_of(blocks).items() if any(blocks[block][0]["HGMMA"] for block in body)
+    }
+    innermost = [body for body in loops.values() if not any(other < body for other in loops.values())]
+    return len(innermost), sum(blocks[block][0]["R2UR"] for block in set().union(*innermost))
+
+
+# ---- Checks ----------------------------------------------------------------------------------------------------------
+
+
+def problems_of(kernel, name, code, list_moves):
+    for instruction, what in WANTED[kernel].items():
+        if not re.search(rf"\b{instruction}\b", code):
+            yield f"no {instruction}: {what}"
+    loops, moves = moves_in_product_loops(code)
+    if loops == 0:
+        yield "no loop holds products"
+    if list_moves:
+        print(f"{name}: {moves} moves to uniform registers in {loops} loops")
+    most = MOST_MOVES[kernel].get(int(ROW.search(name).group(1)))
+    if most is not None and moves > most:
+        yield f"{moves} moves to uniform registers (R2UR) in loops of products, above {most}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cuobjdump", required=True)
+    parser.add_argument("--list", action="store_true")
     parser.add_argument("objects", nargs="+")
     options = parser.parse_args()
     cuobjdump = shutil.which(options.cuobjdump)
@@ -43,10 +142,9 @@ def main():
             if kernel is None:
                 continue
             seen += 1
-            for instruction, what in WANTED[kernel].items():
-                if not re.search(rf"\b{instruction}\b", code):
-                    print(f"{name.strip()}: no {instruction}: {what}")
-                    problems += 1
+            for problem in problems_of(kernel, name.strip(), code, options.list):
+                print(f"{name.strip()}: {problem}")
+                problems += 1
     print(f"{seen} kernels, {problems} problems")
     return 1 if problems or seen == 0 else 0
 

@@ -38,4 +38,33 @@ __device__ __forceinline__ unsigned rows_of_lanes(unsigned lanes) {
   return rows;
 }
 
+// The first `count` rows of a warp, as bits, for which a lane says so; f(i) is asked of its row i.
+template <int kRows, class F>
+__device__ __forceinline__ unsigned rows_where(int count, F&& f) {
+  const int first = threadIdx.x % kWarpSize / 4;
+  unsigned rows = 0;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    rows |= rows_of_lanes(__ballot_sync(kFullWarp, f(i) && first + 8 * i < count)) << (8 * i);
+  }
+  return rows;
+}
+
+// Whether the lane's part of its row i holds no NaN and no infinity; it may say no of huge numbers, too.
+template <int kMTiles, int kNTiles>
+__device__ __forceinline__ bool row_is_finite(const float (&sums)[kMTiles][kNTiles][4], int i) {
+  float total = 0.0f;
+#pragma unroll
+  for (int n = 0; n < kNTiles; ++n) total += sums[i / 2][n][i % 2 * 2] + sums[i / 2][n][i % 2 * 2 + 1];
+  return total - total == 0.0f;
+}
+
+template <int kMTiles, int kNTiles>
+__device__ __forceinline__ bool all_finite(const float (&sums)[kMTiles][kNTiles][4]) {
+  bool finite = true;
+#pragma unroll
+  for (int i = 0; i < 2 * kMTiles; ++i) finite &= row_is_finite(sums, i);
+  return finite;
+}
+
 }  // namespace cuflash

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Exponentials in base 2: a softmax that keeps its scores in base 2 needs one instruction for a weight (PTX ISA, ex2).
+// Instructions of more than one room (PTX ISA: ex2, st). A softmax that keeps its scores in base 2 needs one instruction for
+// a weight.
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include <cstdint>
 
 #include "kernels/common/base2.h"
 
@@ -21,6 +24,16 @@ __device__ __forceinline__ float exp2_approx(float x) {
   float y;
   asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// Addresses of shared memory as 32-bit integers: offsets inside of a tile are added to them without conversion.
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Two packed elements to shared memory.
+__device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair) {
+  asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(pair) : "memory");
 }
 
 }  // namespace cuflash

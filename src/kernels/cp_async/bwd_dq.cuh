@@ -157,15 +157,13 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].dq_threads(), 1)
     }
 
     const Range warp_rows = {own.begin + min(warp_row, own_count), min(own.begin + warp_row + 16, own.end)};
-    store_columns<T, 1>(args.dq, s.q, warp_rows, at.head, a.head_dim, 0, dq, a.scale);
+    store_columns<T, 1>({args.dq, s.q, warp_rows, at.head, a.head_dim}, 0, dq, a.scale);
     if (!masks_pairs(a)) continue;
-    const unsigned marks[2] = {
-        __ballot_sync(kFullWarp, !row_is_finite(dq, 0)), __ballot_sync(kFullWarp, !row_is_finite(dq, 1))};
-    __syncwarp();
+    unsigned marked = rows_where<2>(warp_rows.end - warp_rows.begin, [&](int i) { return !row_is_finite(dq, i); });
+    __syncwarp();  // rows are written twice, by different lanes
 #pragma unroll 1
-    for (int row = 0; row < warp_rows.end - warp_rows.begin; ++row) {
-      if (((row < 8 ? marks[0] : marks[1]) >> (row % 8 * 4) & 0xf) == 0) continue;
-      bwd_exact_query<T, kHeadDim>(args, delta, s, at.batch, at.head, warp_rows.begin + row, lane);
+    for (; marked != 0; marked &= marked - 1) {
+      bwd_exact_query<T, kHeadDim>(args, delta, s, at.batch, at.head, warp_rows.begin + __ffs(marked) - 1, lane);
     }
   }
 }

@@ -4,23 +4,10 @@
 
 #include <algorithm>
 
+#include "kernels/common/fragment_store.cuh"
 #include "kernels/cp_async/fragment.cuh"
 
 namespace cuflash::cp_async {
-
-// One chunk of a row, of which the first `used` elements exist.
-template <class T>
-__device__ __forceinline__ void store_chunk(T* to, const uint32_t (&chunk)[4], int used) {
-  if (used >= kChunk) {
-    *reinterpret_cast<uint4*>(to) = make_uint4(chunk[0], chunk[1], chunk[2], chunk[3]);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < kChunk; ++e) {
-    const uint16_t bits = static_cast<uint16_t>(chunk[e / 2] >> (e % 2 * 16));
-    if (e < used) reinterpret_cast<uint16_t*>(to)[e] = bits;
-  }
-}
 
 // sums += a b over 16 * kDepth elements: load_a(k, a) gives the blocks a of depth 16 k, load_b(k, j, b) the blocks b of
 // sums [.][2 j] and [.][2 j + 1].
@@ -66,26 +53,19 @@ __device__ __forceinline__ void store_weights(
   }
 }
 
-// factor * sums to rows [own.begin, own.end) of a head. Of each 16 * kMembers columns the warp has 16, the member-th.
+// factor * sums to rows, a chunk at a time. Of each 16 * kMembers columns the warp has 16, the member-th.
 template <class T, int kMembers, int kMTiles, int kNTiles>
 __device__ __forceinline__ void store_columns(
-    const Tensor& tensor,
-    const Rows& rows,
-    const Range& own,
-    int32_t head,
-    int32_t head_dim,
-    int member,
-    const float (&sums)[kMTiles][kNTiles][4],
-    float factor
+    const HeadRows& to, int member, const float (&sums)[kMTiles][kNTiles][4], float factor
 ) {
   const int lane = threadIdx.x % kWarpSize;
   // The lane has block n + lane % 4 of each four.
   const int column = (lane % 4 / 2 * kMembers + member) * 16 + lane % 2 * kChunk;
-  T* first = mutable_row_pointer<T>(tensor, rows, own.begin + lane / 4, head) + column;
-  const auto store_all = [&](auto&& store) {
+  T* first = to.at<T>(lane / 4, column);
+  const auto store_all = [&](auto&& used) {
 #pragma unroll
-    for (int i = 0; i < 2 * kMTiles; ++i, first += 8 * tensor.row_stride) {
-      const bool exists = lane / 4 + 8 * i < own.end - own.begin;
+    for (int i = 0; i < 2 * kMTiles; ++i, first += 8 * to.tensor.row_stride) {
+      const bool exists = to.has(lane / 4 + 8 * i);
 #pragma unroll
       for (int n = 0; n < kNTiles; n += 4) {
         uint32_t chunk[4];
@@ -95,46 +75,16 @@ __device__ __forceinline__ void store_columns(
           chunk[j] = pack<T>(pair[0] * factor, pair[1] * factor);
         }
         transpose_quad(chunk);
-        if (exists && n + lane % 4 < kNTiles) store(n / 2 * kMembers * 16, chunk);
+        const int step = n / 2 * kMembers * 16;
+        if (exists && n + lane % 4 < kNTiles) store_elements(first + step, chunk, used(step));
       }
     }
   };
-  if (head_dim >= kNTiles * kMembers * kChunk) {
-    store_all([&](int step, const uint32_t(&chunk)[4]) { store_chunk(first + step, chunk, kChunk); });
+  if (to.head_dim >= kNTiles * kMembers * kChunk) {
+    store_all([](int) { return kChunk; });
   } else {
-    store_all([&](int step, const uint32_t(&chunk)[4]) { store_chunk(first + step, chunk, head_dim - step - column); });
+    store_all([&](int step) { return to.head_dim - step - column; });
   }
-}
-
-// Whether no sum of the lane is NaN or infinite; it may say no of huge ones, too.
-template <int kMTiles, int kNTiles>
-__device__ __forceinline__ bool all_finite(const float (&sums)[kMTiles][kNTiles][4]) {
-  float total[4] = {};
-#pragma unroll
-  for (int m = 0; m < kMTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kNTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) total[e] += sums[m][n][e];
-    }
-  }
-  const float all = (total[0] + total[1]) + (total[2] + total[3]);
-  return all - all == 0.0f;
-}
-
-// Whether a lane's row l / 4 + 8 i holds only finite sums, in this lane.
-template <int kMTiles, int kNTiles>
-__device__ __forceinline__ bool row_is_finite(const float (&sums)[kMTiles][kNTiles][4], int i) {
-  float excess = 0.0f;
-#pragma unroll
-  for (int n = 0; n < kNTiles; ++n) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float x = sums[i / 2][n][i % 2 * 2 + e];
-      excess += x - x;  // 0, or NaN if x is not finite
-    }
-  }
-  return excess == 0.0f;
 }
 
 }  // namespace cuflash::cp_async

@@ -43,11 +43,47 @@ struct BwdState {
   static constexpr int kBlockN = kBwdTiles[kRow].block_n;
   BwdStep<T> steps[4];  // the present one, its neighbours and one that is being written
   BwdBlock block;
-  int64_t tile;  // the present one, until it is on its way the next
+  int64_t next_tile;  // that begin_tile() begins
   alignas(8) StepStatistics<kBlockM> statistics[2];
   bool unusual[4];     // of the steps: whether a row's lse wants a closer look
   int marks[kBlockN];  // keys whose gradients are not finite
 };
+
+// All threads find the next tile's keys, whose copies then run while one of them finds the first step. Whether there is such
+// a tile; if so, no thread is busy with the one before any more.
+template <class T, int kRow>
+__device__ __forceinline__ bool begin_tile(
+    const BwdArgs& args, BwdState<T, kRow>& state, uint32_t k_tile, uint32_t v_tile
+) {
+  constexpr BwdTile kTile = kBwdTiles[kRow];
+  constexpr int kBlockN = kTile.block_n;
+  const Attention& a = args.attention;
+  __syncthreads();  // the previous tile is done
+  const int64_t tile = state.next_tile;
+  const int32_t blocks_per_head = ceil_div(a.seqlen_k, kBlockN);
+  if (tile >= num_tiles(a.batch, a.num_heads_k, blocks_per_head)) return false;
+  // With a causal mask the first keys have most to do.
+  const TileCoord at = masks_pairs(a) ? tile_coord_in_groups(tile, a.batch, a.num_heads_k, blocks_per_head)
+                                      : tile_coord(tile, a.num_heads_k, blocks_per_head);
+  const Sequence s = sequence_of(a, at.batch);
+  const Range own = block_rows(at.block, kBlockN, s.k.length);
+  const Range rows = visible_rows_of_keys(a, s, own.begin, own.end);
+  if (!own.empty() && !rows.empty()) {
+    const auto copy = copy_tile<kTile.threads(), kBlockN, kTile.head_dim, T>;
+    const int count = own.end - own.begin;
+    copy(k_tile, row_pointer<T>(args.k, s.k, own.begin, at.head), args.k.row_stride, count, a.head_dim);
+    copy(v_tile, row_pointer<T>(args.v, s.k, own.begin, at.head), args.v.row_stride, count, a.head_dim_v);
+  }
+  commit_copies();
+  if (threadIdx.x == 0) {
+    state.block = {at, s, own, rows};
+    state.steps[0].set(args, state.block, at.head * group_size(a), kBlockN, kTile.block_m);
+  }
+  if (threadIdx.x < 2) state.unusual[threadIdx.x] = false;  // of the first two steps
+  __syncthreads();
+  if (threadIdx.x == 0) state.next_tile += gridDim.x;
+  return true;
+}
 
 // kPlain: as is_plain() says; the kernel for other scores is larger, and apart so that this one has its registers.
 template <class T, int kRow, bool kPlain>
@@ -96,36 +132,9 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
 
   const Attention& a = args.attention;
   const float factor = kPlain ? a.scale * kLog2e : 1.0f;
-  if (threadIdx.x == 0) state.tile = blockIdx.x;
+  if (threadIdx.x == 0) state.next_tile = blockIdx.x;
 #pragma unroll 1
-  while (true) {
-    __syncthreads();  // the previous tile is done
-    {
-      // All threads find the block's keys, whose copies then run while one of them finds the first step.
-      const int64_t tile = state.tile;
-      const int32_t blocks_per_head = ceil_div(a.seqlen_k, kBlockN);
-      if (tile >= num_tiles(a.batch, a.num_heads_k, blocks_per_head)) return;
-      // With a causal mask the first keys have most to do.
-      const TileCoord at = masks_pairs(a) ? tile_coord_in_groups(tile, a.batch, a.num_heads_k, blocks_per_head)
-                                          : tile_coord(tile, a.num_heads_k, blocks_per_head);
-      const Sequence s = sequence_of(a, at.batch);
-      const Range own = block_rows(at.block, kBlockN, s.k.length);
-      const Range rows = visible_rows_of_keys(a, s, own.begin, own.end);
-      if (!own.empty() && !rows.empty()) {
-        const auto copy = copy_tile<kThreads, kBlockN, kHeadDim, T>;
-        const int count = own.end - own.begin;
-        copy(k_tile, row_pointer<T>(args.k, s.k, own.begin, at.head), args.k.row_stride, count, a.head_dim);
-        copy(v_tile, row_pointer<T>(args.v, s.k, own.begin, at.head), args.v.row_stride, count, a.head_dim_v);
-      }
-      commit_copies();
-      if (threadIdx.x == 0) {
-        state.block = {at, s, own, rows};
-        state.steps[0].set(args, state.block, at.head * group_size(a), kBlockN, kBlockM);
-      }
-      if (threadIdx.x < 2) state.unusual[threadIdx.x] = false;  // of the first two steps
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) state.tile += gridDim.x;
+  while (begin_tile<T, kRow>(args, state, k_tile, v_tile)) {
     const BwdBlock& block = state.block;
     if (block.own.empty()) continue;
 
@@ -370,8 +379,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
     const int own_count = block.own_count();
     const Range warp_rows = {
         block.own.begin + min(warp_key, own_count), min(block.own.begin + warp_key + 16 * kMTiles, block.own.end)};
-    store_columns<T, kSplit>(args.dk, block.s.k, warp_rows, block.at.head, a.head_dim, member, dk, a.scale);
-    store_columns<T, kSplit>(args.dv, block.s.k, warp_rows, block.at.head, a.head_dim_v, member, dv, 1.0f);
+    store_columns<T, kSplit>({args.dk, block.s.k, warp_rows, block.at.head, a.head_dim}, member, dk, a.scale);
+    store_columns<T, kSplit>({args.dv, block.s.k, warp_rows, block.at.head, a.head_dim_v}, member, dv, 1.0f);
     if (!masks_pairs(a)) continue;
     // A barrier behind which every part of a row is stored; rarely there is more to do.
     if (!__syncthreads_or(!all_finite(dk) || !all_finite(dv))) continue;

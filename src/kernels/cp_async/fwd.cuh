@@ -26,6 +26,7 @@
 #pragma once
 
 #include "kernels/common/exact_rows.cuh"
+#include "kernels/common/fragment_finish.cuh"
 #include "kernels/common/fragment_score.cuh"
 #include "kernels/common/fragment_softmax.cuh"
 #include "kernels/common/fragment_store.cuh"
@@ -260,35 +261,14 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       board.add(parity, warp ^ 1, lane, state.sum);
       parity ^= 1;
     }
-#pragma unroll
-    for (int i = 0; i < 2 * kMTiles; ++i) {
-      const float inverse = state.inverse_sum(i);
-#pragma unroll
-      for (int d = 0; d < kColumns / 8; ++d) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) o[i / 2][d][i % 2 * 2 + e] *= inverse;
-      }
-    }
+    float inverse[2 * kMTiles];
+    inverse_sums(state, inverse);
+    normalise(o, inverse);
     const Range own = own_rows(block.rows);
     const bool check = masks_pairs(a);
-    unsigned marked = 0;  // rows of the warp that are not finite and may not have to be so
-    if (check) {
-#pragma unroll
-      for (int i = 0; i < 2 * kMTiles; ++i) {
-        float total = 0.0f;  // not finite if an element is not
-#pragma unroll
-        for (int d = 0; d < kColumns / 8; ++d) total += o[i / 2][d][i % 2 * 2] + o[i / 2][d][i % 2 * 2 + 1];
-        const bool exists = own.begin + lane / 4 + 8 * i < own.end;
-        const bool suspect = !(total - total == 0.0f) && state.sum[i] == state.sum[i] && exists;
-        marked |= rows_of_lanes(__ballot_sync(kFullWarp, suspect)) << (8 * i);
-      }
-    }
-    // Lane q of a quad stores the lse of row q of the four that the quad has.
-    const int32_t lse_row = own.begin + lane / 4 + lane % 4 * 8;
-    if (args.lse != nullptr && member == 0 && lane % 4 < 2 * kMTiles && lse_row < own.end) {
-      args.lse[lse_offset(a, block.s.q, lse_row, block.at.head)] = state.lse(lane % 4, factor);
-    }
-    store_rows<T>(args.o, block.s.q, own, block.at.head, a.head_dim_v, member * kColumns, o);
+    unsigned marked = check ? rows_to_redo(o, state, own) : 0;
+    if (member == 0) store_lse(args, block.s, block.at, own, state, factor);
+    store_rows<T>({args.o, block.s.q, own, block.at.head, a.head_dim_v}, member * kColumns, o);
     if constexpr (kAlone) {
       __syncwarp();  // rows are written twice, by different lanes
     } else if (check) {

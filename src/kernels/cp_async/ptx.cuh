@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The instructions that the room is made of (PTX ISA: cp.async, ldmatrix, mma, ex2, red). Addresses of shared memory are
-// 32-bit integers from shared_address() on: offsets inside of a tile are added to them without conversion.
+// The instructions that the room is made of (PTX ISA: cp.async, ldmatrix, mma, red). Addresses of shared memory are 32-bit
+// integers from shared_address() on.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,11 +8,9 @@
 
 #include <cstdint>
 
-namespace cuflash::cp_async {
+#include "kernels/common/ptx.cuh"
 
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace cuflash::cp_async {
 
 // Copies 16 bytes to shared memory, past the L1 cache, on its own until wait_copies(): the first `used` bytes, a multiple
 // of 4, are read, the others become 0.
@@ -72,11 +70,6 @@ __device__ __forceinline__ void multiply_add<__nv_bfloat16>(
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)
   );
-}
-
-// Two packed elements to shared memory.
-__device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair) {
-  asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(pair) : "memory");
 }
 
 // A barrier of some whole warps of the block: kThreads threads that name the same one of barriers 1 to 15.

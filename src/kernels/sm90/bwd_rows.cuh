@@ -47,13 +47,14 @@ struct DqRows {
   bool not_finite[kTile.block_m];
 };
 
-// By all threads of the block.
+// By all threads of the block; whether this one has met something that is not finite.
 template <class T, int kRow>
-__device__ __forceinline__ void stage_dq(DqRows<T, kRow>& staged, const float* sums, float scale, int head_dim) {
+__device__ __forceinline__ bool stage_dq(DqRows<T, kRow>& staged, const float* sums, float scale, int head_dim) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kQuads = kTile.dq_floats() / 4;
   constexpr int kAtOnce = 8;  // of a thread, on their way
   static_assert(kQuads % (kAtOnce * kRowThreads) == 0);
+  bool met = false;
 #pragma unroll 1
   for (int first = threadIdx.x; first < kQuads; first += kAtOnce * kRowThreads) {
     float4 quads[kAtOnce];
@@ -65,12 +66,15 @@ __device__ __forceinline__ void stage_dq(DqRows<T, kRow>& staged, const float* s
       const auto put = [&](int row, float left, float right) {
         *reinterpret_cast<uint32_t*>(&staged.rows[row][place.column]) = pack<T>(left * scale, right * scale);
         const bool finite = (left - left) + (right - right) == 0.0f;
-        if (!finite && place.column < head_dim) staged.not_finite[row] = true;
+        if (finite || place.column >= head_dim) return;
+        staged.not_finite[row] = true;
+        met = true;
       };
       put(place.row, quads[j].x, quads[j].y);
       put(place.row + 8, quads[j].z, quads[j].w);
     }
   }
+  return met;
 }
 
 template <class T, int kRow>
@@ -86,8 +90,8 @@ __global__ void __launch_bounds__(kRowThreads)
     __syncthreads();  // the tile before is done
     if (threadIdx.x < kBlockM) staged.not_finite[threadIdx.x] = false;
     __syncthreads();
-    stage_dq<T, kRow>(staged, dq_sums + tile * kTile.dq_floats(), a.scale, a.head_dim);
-    __syncthreads();
+    const float* sums = dq_sums + tile * kTile.dq_floats();
+    const bool not_finite = __syncthreads_or(stage_dq<T, kRow>(staged, sums, a.scale, a.head_dim));
     const int count = rows.end - rows.begin;
     for (int i = threadIdx.x; i < count * kVectors; i += kRowThreads) {
       const int row = i / kVectors;
@@ -96,7 +100,7 @@ __global__ void __launch_bounds__(kRowThreads)
       T* to = mutable_row_pointer<T>(args.dq, s.q, rows.begin + row, at.head) + column;
       *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(&staged.rows[row][column]);
     }
-    if (!masks_pairs(a)) return;
+    if (!not_finite || !masks_pairs(a)) return;
     __syncthreads();  // rows are written twice, by different threads
 #pragma unroll 1
     for (int row = threadIdx.x / kWarpSize; row < count; row += kRowThreads / kWarpSize) {

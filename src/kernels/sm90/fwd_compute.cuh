@@ -75,10 +75,19 @@ __device__ __forceinline__ void compute_tiles(
   uint32_t p[kBlockN / 16][4];  // weights, rounded
   float o[1][kHeadDim / 8][4];
 
+  // The next task, and how many of its blocks this warpgroup leaves out. Whoever has the turn may leave out so many that the
+  // next one is loaded without a turn of the others.
+  constexpr int kMostUnseen = kTile.stages - 1;
+  int next_unseen = 0;
   const auto take_task = [&] {
     block.task.wait_full(taken);
     const FwdTask* task = &block.tasks[taken.stage];
     taken.advance();
+    next_unseen = 0;
+    if (task->key_blocks > 0) {
+      const Range rows = rows_of_task(*task, group * kGroupRows, kGroupRows);
+      next_unseen = __shfl_sync(kFullWarp, unseen_blocks(a, *task, rows, kBlockN, kMostUnseen), 0);
+    }
     return task;
   };
   const auto task_is_done = [&] {
@@ -86,13 +95,10 @@ __device__ __forceinline__ void compute_tiles(
     block.task.release(done);
     done.advance();
   };
-  // Waits for the first rows of a task. Blocks that are left out are released at once: k here, v when it is there. Whoever
-  // has the turn may leave out so many that the next one is loaded without a turn of the others.
-  constexpr int kMostUnseen = kTile.stages - 1;
+  // Waits for the first rows of a task. Blocks that are left out are released at once: k here, v when it is there.
   int unseen = 0;
-  const auto enter = [&](const FwdTask& task) {
-    const Range rows = rows_of_task(task, group * kGroupRows, kGroupRows);
-    unseen = __shfl_sync(kFullWarp, unseen_blocks(a, task, rows, kBlockN, kMostUnseen), 0);
+  const auto enter = [&] {
+    unseen = next_unseen;
     block.q.wait_full(q);
     block.k.wait_full(k);
     for (int i = 0; i < unseen; ++i) {
@@ -174,11 +180,11 @@ __device__ __forceinline__ void compute_tiles(
       task = take_task();
       continue;
     }
-    enter(*task);
+    enter();
     turns.wait();
     multiply_scores();
     turns.pass();
-    wait_products<0>();
+    // What takes a while is done under products.
     const Range own = rows_of_task(*task, warp_row, 16);
     const Range clean = clean_blocks(a, *task, own, kBlockN);
     RowStates<1> state;
@@ -187,7 +193,7 @@ __device__ __forceinline__ void compute_tiles(
 
     // Scores of block n become weights; whether o is to be multiplied by `rescale`.
     float rescale[2];
-    const auto soften = [&](int n) {
+    const auto soften = [&](int n, auto is_first) {
       const auto key = [&] { return task->keys.begin + n * kBlockN + lane % 4 * 2; };
       if (factor == 1.0f) {
         const float slope = alibi_slope(a, task->at.batch, task->at.head);
@@ -197,7 +203,7 @@ __device__ __forceinline__ void compute_tiles(
         hide(s, a, task->s, own.begin + lane / 4, own.end, key());
       }
       bool moves = false;
-      if (!limits.hold(s)) {
+      if (is_first || !limits.hold(s)) {
         float highest[2];
         moves = state.look(s, factor, highest);
         if (moves) {
@@ -211,8 +217,9 @@ __device__ __forceinline__ void compute_tiles(
 
     int n = __shfl_sync(kFullWarp, task->key_blocks, 0) - 1 - unseen;  // known to the compiler as the same in all lanes
     const int first_count = task->keys.end - task->keys.begin - n * kBlockN;  // keys of the first block, or more
+    wait_products<0>();
     scores_are_done(n == 0);
-    soften(n);
+    soften(n, std::true_type{});
     round_weights();
     for (int i = 0; i < unseen; ++i) {
       turns.wait();
@@ -229,7 +236,7 @@ __device__ __forceinline__ void compute_tiles(
       turns.pass();
       wait_products<1>();
       scores_are_done(n == 1);
-      const bool moves = soften(n - 1);
+      const bool moves = soften(n - 1, std::false_type{});
       pin(s[0]);
       if (moves) {  // two waits, for ptxas moves one in front of the exponentials if nothing keeps it
         wait_products<0>();
@@ -246,11 +253,16 @@ __device__ __forceinline__ void compute_tiles(
     turns.wait();
     add_values(first);
     turns.pass();
+    float inverse[2];
+    state.finish();
+    inverse_sums(state, inverse);
+    store_lse(args, task->s, task->at, own, state, factor);
+    const FwdTask* next = take_task();
     wait_products<0>();
     values_are_done();
-    store_tile<T, kRow>(args, maps.o, *task, shared, group, state, factor, o);
+    store_tile<T, kRow>(args, maps.o, *task, own, shared, group, state, inverse, o);
     task_is_done();
-    task = take_task();
+    task = next;
     // None is left to wait for. But behind a wait ptxas takes the rings' positions as the same in all lanes, and computes
     // descriptors in uniform registers: without it a step has 50 instructions more, 6 % of the time.
     wait_products<0>();

@@ -49,31 +49,36 @@ __device__ __forceinline__ void load_tiles(
     slot.advance();
   };
 
-  for (int64_t turn = 0; turn * schedule.blocks < schedule.tiles; ++turn) {
-    const int64_t tile = schedule.tile(turn, blockIdx.x);
-    if (tile >= schedule.tiles) continue;
-    const FwdTask task = task_of(a, schedule.at(tile), kTile.block_m, kTile.block_n);
-    if (task.rows.empty()) continue;
+  const auto load = [&](const auto& ring, auto& at, int offset, const CUtensorMap& map, const FwdTask& task, int n) {
+    ring.wait_empty(at);
+    arrive_expecting(ring.full_at(at), kTile.kv_bytes());
+    const BoxRows rows = key_rows(a, task, n, kTile.block_n);
+    const uint32_t to = shared + offset + at.stage * kTile.kv_bytes();
+    load_rows<kTile.block_n, kHeadDim>(to, map, ring.full_at(at), again, rows);
+    at.advance();
+  };
+  const auto load_tile = [&](const FwdTask& task) {
     post(task);
-    if (task.key_blocks == 0) continue;
+    if (task.key_blocks == 0) return;
     block.q.wait_empty(q);
     arrive_expecting(block.q.full_at(q), kTile.q_bytes());
     const BoxRows queries = query_rows(task);
     load_rows<kTile.block_m, kHeadDim>(shared + kTile.q_offset(), maps.q, block.q.full_at(q), once, queries);
     q.advance();
-
-    const auto load = [&](const auto& ring, auto& at, int offset, const CUtensorMap& map, int n) {
-      ring.wait_empty(at);
-      arrive_expecting(ring.full_at(at), kTile.kv_bytes());
-      const BoxRows rows = key_rows(a, task, n, kTile.block_n);
-      const uint32_t to = shared + offset + at.stage * kTile.kv_bytes();
-      load_rows<kTile.block_n, kHeadDim>(to, map, ring.full_at(at), again, rows);
-      at.advance();
-    };
     // From the last block to the first, v a step behind k.
     for (int n = task.key_blocks; n >= 0; --n) {
-      if (n > 0) load(block.k, k, kTile.k_offset(), maps.k, n - 1);
-      if (n < task.key_blocks) load(block.v, v, kTile.v_offset(), maps.v, n);
+      if (n > 0) load(block.k, k, kTile.k_offset(), maps.k, task, n - 1);
+      if (n < task.key_blocks) load(block.v, v, kTile.v_offset(), maps.v, task, n);
+    }
+  };
+
+  for (int64_t turn = 0; turn * schedule.blocks < schedule.places; ++turn) {
+    const int64_t place = schedule.place(turn, blockIdx.x);
+    if (place >= schedule.places) continue;
+#pragma unroll 1
+    for (int number = 0; number < schedule.tiles_at(place); ++number) {
+      const FwdTask task = task_of(a, schedule.at(place, number), kTile.block_m, kTile.block_n);
+      if (!task.rows.empty()) load_tile(task);
     }
   }
   FwdTask end{};

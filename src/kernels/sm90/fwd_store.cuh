@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/common/exact_rows.cuh"
-#include "kernels/common/fragment_softmax.cuh"
+#include "kernels/common/fragment_finish.cuh"
 #include "kernels/common/fragment_store.cuh"
 #include "kernels/common/warp.h"
 #include "kernels/sm90/fwd_state.cuh"
@@ -31,17 +31,18 @@ __device__ __noinline__ void store_unseeing_rows(const FwdArgs& args, const FwdT
   }
 }
 
-// Rounded pairs of a warp's rows to a stage of 64 rows, from column kFirst on.
+// Rounded, a warp's rows to a stage of 64 rows, from column kFirst on: blocks of 8 x 8, four at a time.
 template <class T, int kFirst, int kColumns, int kNTiles>
 __device__ __forceinline__ void stage_rows(uint32_t stage, const float (&o)[1][kNTiles][4]) {
-  const int row = threadIdx.x % kGroupThreads / kWarpSize * 16 + threadIdx.x % kWarpSize / 4;
-  const uint32_t to = stage + Panels<kGroupRows>::offset(row, 0) + threadIdx.x % 4 * 4;
+  const int lane = threadIdx.x % kWarpSize;
+  const int row = threadIdx.x % kGroupThreads / kWarpSize * 16 + lane % 16;
+  const uint32_t to = stage + Panels<kGroupRows>::offset(row, lane / 16 * 8);
 #pragma unroll
-  for (int n = 0; n < kColumns / 8; ++n) {
+  for (int n = 0; n < kColumns / 8; n += 2) {
     const float(&x)[4] = o[0][kFirst / 8 + n];
-    const uint32_t at = (to ^ (n % 8 * 16)) + n / 8 * Panels<kGroupRows>::kBytes;
-    store_pair(at, pack<T>(x[0], x[1]));
-    store_pair(at + 8 * kRowBytes, pack<T>(x[2], x[3]));
+    const float(&y)[4] = o[0][kFirst / 8 + n + 1];
+    const uint32_t blocks[4] = {pack<T>(x[0], x[1]), pack<T>(x[2], x[3]), pack<T>(y[0], y[1]), pack<T>(y[2], y[3])};
+    store_blocks((to ^ (n % 8 * 16)) + n / 8 * Panels<kGroupRows>::kBytes, blocks);
   }
 }
 
@@ -81,47 +82,24 @@ __device__ __forceinline__ void store_staged(
   }
 }
 
+// `inverse`: what o is to be multiplied by.
 template <class T, int kRow, int kNTiles>
 __device__ __forceinline__ void store_tile(
     const FwdArgs& args,
     const CUtensorMap& map,
     const FwdTask& task,
+    const Range& own,
     uint32_t shared,
     int group,
-    RowStates<1>& state,
-    float factor,
+    const RowStates<1>& state,
+    const float (&inverse)[2],
     float (&o)[1][kNTiles][4]
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   const Attention& a = args.attention;
   const int lane = threadIdx.x % kWarpSize;
-  const Range own = rows_of_task(task, group * kGroupRows + threadIdx.x % kGroupThreads / kWarpSize * 16, 16);
-  const bool check = masks_pairs(a);
-  state.finish();
-  unsigned redo[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int32_t row = own.begin + lane / 4 + 8 * i;
-    const float inverse = state.inverse_sum(i);
-    float row_total = 0.0f;  // not finite if an element is not
-#pragma unroll
-    for (int d = 0; d < kNTiles; ++d) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& x = o[0][d][2 * i + e];
-        x *= inverse;
-        row_total += x;
-      }
-    }
-    redo[i] = 0;
-    if (check) {
-      const bool finite = row_total - row_total == 0.0f;
-      redo[i] = __ballot_sync(kFullWarp, !finite && inverse == inverse && row < own.end);
-    }
-    if (args.lse != nullptr && lane % 4 == 0 && row < own.end) {
-      args.lse[lse_offset(a, task.s.q, row, task.at.head)] = state.lse(i, factor);
-    }
-  }
+  normalise(o, inverse);
+  unsigned marked = masks_pairs(a) ? rows_to_redo(o, state, own) : 0;
 
   if constexpr (kTile.o_columns > 0) {
     // A box that reaches past the last row is clipped, but only at the end of the tensor's entry.
@@ -129,14 +107,13 @@ __device__ __forceinline__ void store_tile(
     const bool clipped = a.cu_seqlens_q == nullptr && a.seqused_q == nullptr && !rows.empty();
     const bool whole = rows.end - rows.begin == kGroupRows || clipped;
     if (threadIdx.x % kGroupThreads == 0) wait_stores_read();
-    if (!sync_any<kGroupThreads>(kGroup + group, !whole || (redo[0] | redo[1]) != 0)) {
+    if (!sync_any<kGroupThreads>(kGroup + group, !whole || marked != 0)) {
       store_staged<T, kRow>(map, task, shared + kTile.o_offset() + group * kTile.o_bytes(), group, a.head_dim_v, o);
       return;
     }
   }
-  store_rows<T>(args.o, task.s.q, own, task.at.head, a.head_dim_v, 0, o);
+  store_rows<T>({args.o, task.s.q, own, task.at.head, a.head_dim_v}, 0, o);
   __syncwarp();  // rows are written twice, by different lanes
-  unsigned marked = rows_of_lanes(redo[0]) | rows_of_lanes(redo[1]) << 8;
 #pragma unroll 1
   for (; marked != 0; marked &= marked - 1) {
     fwd_exact_row<T, kTile.head_dim>(args, task.s, task.at, own.begin + __ffs(marked) - 1, lane);

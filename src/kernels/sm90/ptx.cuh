@@ -7,13 +7,10 @@
 
 #include <cstdint>
 
+#include "kernels/common/ptx.cuh"
 #include "kernels/common/warp.h"
 
 namespace cuflash::sm90 {
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // ---- Barriers in shared memory: a phase ends when all arrivals have come, and all bytes that were announced
 
@@ -177,11 +174,6 @@ __device__ __forceinline__ void give_registers() {
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kRegisters));
-}
-
-// Two packed elements to shared memory.
-__device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair) {
-  asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(pair) : "memory");
 }
 
 // Four blocks of 8x8 elements to shared memory, as mma holds them: lane l has elements (l / 4, 2 (l % 4)) and the next one of

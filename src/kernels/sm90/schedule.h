@@ -7,15 +7,6 @@
 
 namespace cuflash::sm90 {
 
-CUFLASH_HD int64_t greatest_common_divisor(int64_t a, int64_t b) {
-  while (b != 0) {
-    const int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 // Rows that an entry has at most. The bound that packed tensors come with may be far above all lengths, and every tile of it
 // costs a look.
 CUFLASH_HD int32_t most_rows(int32_t bound, const int32_t* cu_seqlens, int64_t total) {
@@ -26,51 +17,60 @@ CUFLASH_HD int32_t most_keys(const Attention& a) { return most_rows(a.seqlen_k, 
 
 // Without a mask tiles are alike and those of one head follow each other: blocks at work together read few heads' keys.
 //
-// With a mask they are not, and the last query rows are taken for the longest, as under a causal mask. In a group of heads
-// the longest tiles come first; blocks take them in order, and in reverse order every other turn, so that a long tile is
-// followed by a short one. Groups are as small as they can be with a whole number of pairs of turns in each, since what a
-// group has too many would shift the next one; the last group takes the heads that are left.
+// With a mask they are not, and the last query rows are taken for the longest, as under a causal mask. Two heads, whose
+// rows are a and b, make pairs that are alike,
+//
+//   a last, b first | a last but one, b second | ... | b last, a first
+//
+// and a block takes a pair at a time, in order: again few heads' keys are read at one time, which stay in the L2 cache. It
+// does so for as many whole turns as leave three quarters of a turn's pairs or more. Of these heads single tiles are taken
+// instead, the longest of all first, in order and in reverse order by turns: so blocks end at about the same time.
 struct Schedule {
-  int64_t tiles;
+  int64_t places;  // a tile, or a pair of them
   int32_t blocks;  // that work
   int32_t num_heads;
   int32_t blocks_per_head;
   bool by_length;
-  int64_t heads;        // of all entries
-  int64_t group_heads;  // by length
-  int64_t groups;
+  int64_t heads;         // of all entries
+  int64_t paired_heads;  // the first ones, an even number; by length
 
   CUFLASH_HD static Schedule of(const Attention& a, int block_m, int32_t blocks) {
     const int32_t blocks_per_head = ceil_div(most_queries(a), block_m);
     const int64_t heads = int64_t{a.batch} * a.num_heads;
-    const int64_t pair = int64_t{2} * blocks;
-    const int64_t group_heads = pair / greatest_common_divisor(pair, blocks_per_head);
-    const int64_t groups = heads < 2 * group_heads ? 1 : heads / group_heads;
+    const bool by_length = masks_pairs(a);
+    const int64_t quarters = 2 * heads * blocks_per_head - 3 * blocks;  // of pairs, but for those of the last heads
+    const int64_t turns = by_length && quarters > 0 ? quarters / (int64_t{4} * blocks) : 0;
+    const int64_t paired_heads = blocks_per_head > 0 ? turns * blocks / blocks_per_head * 2 : 0;
     return {
-        .tiles = heads * blocks_per_head,
+        .places = heads * blocks_per_head - paired_heads / 2 * blocks_per_head,
         .blocks = blocks,
         .num_heads = a.num_heads,
         .blocks_per_head = blocks_per_head,
-        .by_length = masks_pairs(a),
+        .by_length = by_length,
         .heads = heads,
-        .group_heads = group_heads,
-        .groups = groups};
+        .paired_heads = paired_heads};
   }
 
-  // The number of a block's tile in a turn; there is none if it is not below `tiles`.
-  CUFLASH_HD int64_t tile(int64_t turn, int32_t block) const {
+  // The number of a block's place in a turn; there is none if it is not below `places`.
+  CUFLASH_HD int64_t place(int64_t turn, int32_t block) const {
     const bool reversed = by_length && turn % 2 == 1;
     return turn * blocks + (reversed ? blocks - 1 - block : block);
   }
 
-  CUFLASH_HD TileCoord at(int64_t tile) const {
-    if (!by_length) return tile_coord(tile, num_heads, blocks_per_head);
-    const int64_t whole_group = divide(tile, group_heads * blocks_per_head).whole;
-    const int64_t group = whole_group < groups ? whole_group : groups - 1;
-    const int64_t first = group * group_heads;
-    const int64_t own = group == groups - 1 ? heads - first : group_heads;
-    const Quotient place = divide(tile - first * blocks_per_head, own);
-    return block_of_head(first + place.rest, num_heads, blocks_per_head - 1 - place.whole);
+  CUFLASH_HD int64_t pairs() const { return paired_heads / 2 * blocks_per_head; }
+  CUFLASH_HD int tiles_at(int64_t place) const { return place < pairs() ? 2 : 1; }
+
+  // The tile of a place, or the first or second of a pair, the longer one first.
+  CUFLASH_HD TileCoord at(int64_t place, int number) const {
+    if (!by_length) return tile_coord(place, num_heads, blocks_per_head);
+    if (place < pairs()) {
+      const Quotient pair = divide(place, blocks_per_head);
+      const int64_t last = blocks_per_head - 1;
+      const bool second = (2 * pair.rest > last) == (number == 0);
+      return block_of_head(2 * pair.whole + second, num_heads, second ? pair.rest : last - pair.rest);
+    }
+    const Quotient rank = divide(place - pairs(), heads - paired_heads);
+    return block_of_head(paired_heads + rank.rest, num_heads, blocks_per_head - 1 - rank.whole);
   }
 };
 

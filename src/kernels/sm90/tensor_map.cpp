@@ -2,6 +2,7 @@
 #include "kernels/sm90/tensor_map.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 
 #include "kernels/sm90/swizzle.h"
@@ -12,88 +13,115 @@ namespace {
 
 constexpr int64_t kElementBytes = 2;
 
-struct Extents {
-  int64_t entries;
+// A tensor as tensor copies see it. Distances are in bytes; where there is only one element along a dimension, the distance
+// may be anything: 16.
+struct Layout {
+  const char* name;
+  const void* data;
+  int32_t head_dim;
   int64_t rows;  // of an entry
   int64_t heads;
-  int32_t head_dim;
+  int64_t entries;
+  int64_t row_bytes;
+  int64_t head_bytes;
+  int64_t entry_bytes;
 
-  bool empty() const { return entries == 0 || rows == 0 || heads == 0; }
+  bool empty() const { return rows == 0 || heads == 0 || entries == 0; }
 };
 
-Extents query_extents(const Attention& a, int32_t head_dim) {
-  if (a.cu_seqlens_q != nullptr) return {1, a.total_q, a.num_heads, head_dim};
-  return {a.batch, a.seqlen_q, a.num_heads, head_dim};
-}
+// One side, queries or keys, of a problem.
+struct Side {
+  int64_t rows;
+  int64_t heads;
+  int64_t entries;
 
-Extents key_extents(const Attention& a, int32_t head_dim) {
-  if (a.cu_seqlens_k != nullptr) return {1, a.total_k, a.num_heads_k, head_dim};
-  return {a.batch, a.seqlen_k, a.num_heads_k, head_dim};
-}
-
-// Distances in bytes between rows, heads and entries. Where there is only one, the distance may be anything: 16.
-struct Strides {
-  int64_t row;
-  int64_t head;
-  int64_t entry;
+  static Side queries(const Attention& a) {
+    if (a.cu_seqlens_q != nullptr) return {a.total_q, a.num_heads, 1};
+    return {a.seqlen_q, a.num_heads, a.batch};
+  }
+  static Side keys(const Attention& a) {
+    if (a.cu_seqlens_k != nullptr) return {a.total_k, a.num_heads_k, 1};
+    return {a.seqlen_k, a.num_heads_k, a.batch};
+  }
 };
 
 template <class TensorT>
-Strides strides_of(const TensorT& tensor, const Extents& extents) {
-  const auto bytes = [&](int64_t extent, int64_t stride) {
-    return extent > 1 && !extents.empty() ? stride * kElementBytes : 16;
-  };
+Layout layout_of(const char* name, const TensorT& tensor, const Side& side, int32_t head_dim) {
+  Layout layout = {name, tensor.data, head_dim, side.rows, side.heads, side.entries, 16, 16, 16};
+  if (layout.empty()) return layout;
+  if (side.rows > 1) layout.row_bytes = tensor.row_stride * kElementBytes;
+  if (side.heads > 1) layout.head_bytes = tensor.head_stride * kElementBytes;
+  if (side.entries > 1) layout.entry_bytes = tensor.batch_stride * kElementBytes;
+  return layout;
+}
+
+using Layouts = std::array<Layout, 4>;
+
+template <class Args, class TensorT>
+Layouts layouts_of(const Args& args, const char* name, const TensorT& of_queries) {
+  const Attention& a = args.attention;
+  const Side queries = Side::queries(a);
+  const Side keys = Side::keys(a);
   return {
-      bytes(extents.rows, tensor.row_stride),
-      bytes(extents.heads, tensor.head_stride),
-      bytes(extents.entries, tensor.batch_stride)};
+      layout_of("q", args.q, queries, a.head_dim),
+      layout_of("k", args.k, keys, a.head_dim),
+      layout_of("v", args.v, keys, a.head_dim_v),
+      layout_of(name, of_queries, queries, a.head_dim_v)};
 }
 
-template <class TensorT>
-cudaError_t make_map(
-    const TensorT& tensor,
-    const Extents& extents,
-    int rows,
-    cuflashDataType_t dtype,
-    const void* stand_in,
-    CUtensorMap* map
-) {
-  const Strides strides = strides_of(tensor, extents);
+// In the order of FwdMaps and BwdMaps.
+Layouts layouts_of(const FwdArgs& args) { return layouts_of(args, "o", args.o); }
+Layouts layouts_of(const BwdArgs& args) { return layouts_of(args, "dout", args.dout); }
+
+// `stand_in`: where a tensor has no elements; a map needs an address.
+cudaError_t make_map(const Layout& layout, int rows, cuflashDataType_t dtype, const void* stand_in, CUtensorMap* map) {
   const auto at_least_one = [](int64_t extent) { return static_cast<cuuint64_t>(std::max<int64_t>(extent, 1)); };
   const runtime::TensorBoxes boxes = {
       .type = dtype == CUFLASH_R_16F ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      .data = extents.empty() ? stand_in : tensor.data,
+      .data = layout.empty() ? stand_in : layout.data,
       .extents =
-          {static_cast<cuuint64_t>(extents.head_dim),
-           at_least_one(extents.rows),
-           at_least_one(extents.heads),
-           at_least_one(extents.entries)},
+          {static_cast<cuuint64_t>(layout.head_dim),
+           at_least_one(layout.rows),
+           at_least_one(layout.heads),
+           at_least_one(layout.entries)},
       .strides =
-          {static_cast<cuuint64_t>(strides.row),
-           static_cast<cuuint64_t>(strides.head),
-           static_cast<cuuint64_t>(strides.entry)},
+          {static_cast<cuuint64_t>(layout.row_bytes),
+           static_cast<cuuint64_t>(layout.head_bytes),
+           static_cast<cuuint64_t>(layout.entry_bytes)},
       .box = {kPanel, static_cast<cuuint32_t>(rows), 1, 1}};
   return runtime::encode_tensor_map(map, boxes);
 }
 
+struct MapOf {
+  CUtensorMap* map;
+  int rows;  // of its boxes
+};
+
+cudaError_t make_all(const Layouts& layouts, cuflashDataType_t dtype, const std::array<MapOf, 4>& maps) {
+  const void* q = layouts[0].data;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const cudaError_t error = make_map(layouts[i], maps[i].rows, dtype, q, maps[i].map);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
 constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 
-template <class TensorT>
-Refusal refuse_map(const char* name, const TensorT& tensor, const Extents& extents) {
-  if (extents.rows > INT32_MAX) return cannot(name, extents.rows, "has more rows than tensor copies count");
-  if (extents.empty()) return Refusal();
-  const Strides strides = strides_of(tensor, extents);
-  for (const int64_t stride : {strides.row, strides.head, strides.entry}) {
-    if (stride == 0) return cannot(name, stride, "has a stride of 0: tensor copies do not repeat rows");
+Refusal refuse(const Layout& layout) {
+  if (layout.rows > INT32_MAX) return cannot(layout.name, layout.rows, "has more rows than tensor copies count");
+  if (layout.empty()) return Refusal();
+  for (const int64_t stride : {layout.row_bytes, layout.head_bytes, layout.entry_bytes}) {
+    if (stride == 0) return cannot(layout.name, stride, "has a stride of 0: tensor copies do not repeat rows");
     if (stride >= kMaxStrideBytes)
-      return cannot(name, stride, "is the bytes of a stride, above what tensor copies take");
+      return cannot(layout.name, stride, "is the bytes of a stride, above what tensor copies take");
   }
   return Refusal();
 }
 
-Refusal first_refusal(std::initializer_list<Refusal> refusals) {
-  for (const Refusal& refusal : refusals) {
-    if (refusal.verdict != Verdict::kAccept) return refusal;
+Refusal first_refusal(const Layouts& layouts) {
+  for (const Layout& layout : layouts) {
+    if (const Refusal refusal = refuse(layout); refusal.verdict != Verdict::kAccept) return refusal;
   }
   return Refusal();
 }
@@ -101,47 +129,22 @@ Refusal first_refusal(std::initializer_list<Refusal> refusals) {
 }  // namespace
 
 cudaError_t make_maps(const FwdArgs& args, cuflashDataType_t dtype, const FwdBoxes& boxes, FwdMaps* maps) {
-  const Attention& a = args.attention;
-  const void* stand_in = args.q.data;  // where there are no keys: a map needs an address
-  cudaError_t error = make_map(args.q, query_extents(a, a.head_dim), boxes.q_rows, dtype, stand_in, &maps->q);
-  if (error != cudaSuccess) return error;
-  error = make_map(args.k, key_extents(a, a.head_dim), boxes.kv_rows, dtype, stand_in, &maps->k);
-  if (error != cudaSuccess) return error;
-  error = make_map(args.v, key_extents(a, a.head_dim_v), boxes.kv_rows, dtype, stand_in, &maps->v);
-  if (error != cudaSuccess) return error;
-  return make_map(args.o, query_extents(a, a.head_dim_v), boxes.o_rows, dtype, stand_in, &maps->o);
+  return make_all(
+      layouts_of(args),
+      dtype,
+      {{{&maps->q, boxes.q_rows}, {&maps->k, boxes.kv_rows}, {&maps->v, boxes.kv_rows}, {&maps->o, boxes.o_rows}}}
+  );
 }
 
 cudaError_t make_maps(const BwdArgs& args, cuflashDataType_t dtype, const BwdBoxes& boxes, BwdMaps* maps) {
-  const Attention& a = args.attention;
-  const void* stand_in = args.q.data;
-  cudaError_t error = make_map(args.q, query_extents(a, a.head_dim), boxes.q_rows, dtype, stand_in, &maps->q);
-  if (error != cudaSuccess) return error;
-  error = make_map(args.k, key_extents(a, a.head_dim), boxes.kv_rows, dtype, stand_in, &maps->k);
-  if (error != cudaSuccess) return error;
-  error = make_map(args.v, key_extents(a, a.head_dim_v), boxes.kv_rows, dtype, stand_in, &maps->v);
-  if (error != cudaSuccess) return error;
-  return make_map(args.dout, query_extents(a, a.head_dim_v), boxes.q_rows, dtype, stand_in, &maps->dout);
+  return make_all(
+      layouts_of(args),
+      dtype,
+      {{{&maps->q, boxes.q_rows}, {&maps->k, boxes.kv_rows}, {&maps->v, boxes.kv_rows}, {&maps->dout, boxes.q_rows}}}
+  );
 }
 
-Refusal refuse_maps(const FwdArgs& args) {
-  const Attention& a = args.attention;
-  return first_refusal({
-      refuse_map("q", args.q, query_extents(a, a.head_dim)),
-      refuse_map("k", args.k, key_extents(a, a.head_dim)),
-      refuse_map("v", args.v, key_extents(a, a.head_dim_v)),
-      refuse_map("o", args.o, query_extents(a, a.head_dim_v)),
-  });
-}
-
-Refusal refuse_maps(const BwdArgs& args) {
-  const Attention& a = args.attention;
-  return first_refusal({
-      refuse_map("q", args.q, query_extents(a, a.head_dim)),
-      refuse_map("k", args.k, key_extents(a, a.head_dim)),
-      refuse_map("v", args.v, key_extents(a, a.head_dim_v)),
-      refuse_map("dout", args.dout, query_extents(a, a.head_dim_v)),
-  });
-}
+Refusal refuse_maps(const FwdArgs& args) { return first_refusal(layouts_of(args)); }
+Refusal refuse_maps(const BwdArgs& args) { return first_refusal(layouts_of(args)); }
 
 }  // namespace cuflash::sm90

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "device.h"
 #include "kernels/common/base2.h"
+#include "tensor_copies.h"
 
 namespace cuflash {
 
@@ -16,5 +18,9 @@ inline float exp2_to_zero(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;
 }
+
+inline uint32_t shared_address(const void* pointer) { return emulator::shared_address(pointer); }
+
+inline void store_pair(uint32_t to, uint32_t pair) { emulator::write_shared(to, &pair, sizeof(pair)); }
 
 }  // namespace cuflash

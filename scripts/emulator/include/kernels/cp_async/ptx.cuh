@@ -2,13 +2,12 @@
 // In place of src/kernels/cp_async/ptx.cuh, which says what the functions do and which lane holds which element.
 #pragma once
 
+#include "kernels/common/ptx.cuh"
 #include "matrices.h"
 
 namespace cuflash::cp_async {
 
 using emulator::add_quad;
-
-inline uint32_t shared_address(const void* pointer) { return emulator::shared_address(pointer); }
 
 inline void copy_16_bytes(uint32_t to, const void* from, int used) {
   emulator::copy_async(emulator::shared_pointer(to, 16), from, 16, static_cast<unsigned>(used));
@@ -90,8 +89,6 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
       &lane
   );
 }
-
-inline void store_pair(uint32_t to, uint32_t pair) { std::memcpy(emulator::shared_pointer(to, 4), &pair, 4); }
 
 template <int kThreads>
 void sync_warps(int barrier) {

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "device.h"
+#include "kernels/common/ptx.cuh"
+#include "kernels/common/warp.h"
 #include "tensor_copies.h"
 
 namespace cuflash::sm90 {
-
-inline uint32_t shared_address(const void* pointer) { return emulator::shared_address(pointer); }
 
 inline void init_barrier(uint32_t barrier, int arrivals) { emulator::init_barrier(barrier, arrivals); }
 inline void publish_barriers() {}
@@ -33,6 +33,17 @@ inline void store_box(const CUtensorMap& map, uint32_t from, int column, int row
 inline void add_floats(float* to, uint32_t from, int bytes) { emulator::add_floats(to, from, bytes); }
 inline void commit_stores() { emulator::commit_stores(); }
 inline void wait_stores_read() { emulator::wait_stores_read(); }
+inline void wait_stores() { emulator::wait_stores_read(); }
+
+// Blocks run one after the other: what is not counted yet will not be.
+inline void add_count(uint32_t* counter) {
+  __syncwarp();
+  if (threadIdx.x % kWarpSize == 0) ++*counter;
+}
+inline void wait_count(const uint32_t* counter, uint32_t count) {
+  if (*counter < count) emulator::fault("a wait for what no block has counted");
+}
+
 inline void publish_writes() { emulator::publish_writes(); }
 
 template <int kThreads>
@@ -53,7 +64,6 @@ void give_registers() {}
 template <int>
 void take_registers() {}
 
-inline void store_pair(uint32_t to, uint32_t pair) { emulator::write_shared(to, &pair, sizeof(pair)); }
 inline void store_blocks(uint32_t row, const uint32_t (&blocks)[4]) { emulator::store_blocks(row, blocks); }
 inline void store_floats(uint32_t to, const float (&x)[4]) { emulator::write_shared(to, x, sizeof(x)); }
 inline void clear_chunk(uint32_t to) {
