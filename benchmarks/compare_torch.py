@@ -66,7 +66,8 @@ class Comparison:
         self.skipped.setdefault(f"{contestant}: {reason}", []).append(case.name())
 
     def cuflash_kernels(self, case, wanted):
-        """(name, whether dispatch chooses it) of the kernels to measure; wanted: names, None for all that accept."""
+        """Variants to measure; wanted: names, None for all that accept."""
+        variant = cases.Variant
         chosen, others = self.library.rooms(case)
         names = [chosen] if wanted is None or "auto" in wanted else []
         if wanted is None:
@@ -75,8 +76,11 @@ class Comparison:
                 self.skip(case, "cuflash/scalar", f"left out above {self.options.scalar_gflop:g} GFLOP")
             names += [name for name in others if not (name == "scalar" and too_much)]
         else:
-            names += [name for name in wanted if name not in ("auto", *names)]
-        return [(name, name == chosen) for name in names]
+            names += [name for name in wanted if name not in ("auto", "deterministic", *names)]
+        found = [variant(name, chosen=name == chosen) for name in names]
+        if wanted and "deterministic" in wanted and case.op == "bwd":
+            found.append(variant(self.library.deterministic_room(case), deterministic=True))
+        return found
 
     def why_not(self, name, case):
         """Why a library other than cuflash does not take part; None if it does."""
@@ -95,11 +99,11 @@ class Comparison:
         import torch
 
         forward_case, inputs, _ = self.prepare(case)
-        for name, is_chosen in self.cuflash_kernels(case, kernels) if "cuflash" in libraries else ():
+        for variant in self.cuflash_kernels(case, kernels) if "cuflash" in libraries else ():
             try:
-                yield self.cuflash_calls.contestant(self.library, case, inputs, name, is_chosen, forward_case)
+                yield self.cuflash_calls.contestant(self.library, case, inputs, variant, forward_case)
             except (CuflashError, torch.cuda.OutOfMemoryError) as error:
-                self.skip(case, f"cuflash/{name}", first_line(error))
+                self.skip(case, f"cuflash/{variant.label()}", first_line(error))
         for name in libraries:
             if name == "cuflash":
                 continue
@@ -240,7 +244,8 @@ def parse_options(arguments):
     part = parser.add_argument_group("a part of a set; then nothing is written unless --out is given").add_argument
     part("--libraries", type=comma_list(str, LIBRARIES), metavar="LIST", help=f"of {', '.join(LIBRARIES)}")
     part("--kernels", type=comma_list(str), metavar="LIST",
-         help="auto (dispatch's choice) and names; by default auto and all that accept, in grid auto and cp_async")  # fmt: skip
+         help="auto (dispatch's choice), deterministic (its choice for repeatable gradients) and names; by default auto "
+         "and all that accept, in grid auto, cp_async and deterministic")  # fmt: skip
     part("--op", type=comma_list(str, cases.OPERATIONS), metavar="LIST", help="of fwd, bwd")
     part("--dtype", type=comma_list(str, cases.DTYPES), metavar="LIST", help="of fp32, fp16, bf16")
     part("--head-dim", type=comma_list(int), metavar="LIST", help="64,128 say")
@@ -279,7 +284,7 @@ def open_flash3(options):
 
 
 def check_kernel_names(library, wanted):
-    known = {"auto"} | {info.name.decode() for op in cases.OPERATIONS for info in library.kernels(op)}
+    known = {"auto", "deterministic"} | {info.name.decode() for op in cases.OPERATIONS for info in library.kernels(op)}
     if unknown := [name for name in wanted or () if name not in known]:
         raise UsageError(f"--kernels: there is no {unknown[0]}; there are {', '.join(sorted(known))}")
 

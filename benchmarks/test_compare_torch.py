@@ -233,7 +233,9 @@ class Kernels(unittest.TestCase):
         comparison.library = mock.Mock()
         comparison.library.rooms.return_value = (chosen, others)
         comparison.skipped = {}
-        return comparison.cuflash_kernels(measured or case(), comparison.options.kernels), comparison.skipped
+        comparison.library.deterministic_room.return_value = "repeating"
+        found = comparison.cuflash_kernels(measured or case(), comparison.options.kernels)
+        return [(one.label(), one.chosen) for one in found], comparison.skipped
 
     def test_by_default_all_that_accept(self):
         found, skipped = self.kernels([], "tiled", ["other", "scalar"])
@@ -251,6 +253,12 @@ class Kernels(unittest.TestCase):
 
     def test_the_choice_is_not_measured_twice(self):
         self.assertEqual(self.kernels(["--kernels", "auto,tiled"], "tiled", [])[0], [("tiled", True)])
+
+    def test_deterministic_is_one_more_in_the_backward_pass(self):
+        arguments = ["--kernels", "auto,deterministic"]
+        found, _ = self.kernels(arguments, "tiled", [], case(op="bwd"))
+        self.assertEqual(found, [("tiled", True), ("repeating, deterministic", False)])
+        self.assertEqual(self.kernels(arguments, "tiled", [], case(op="fwd"))[0], [("tiled", True)])
 
     def test_a_name_that_no_kernel_has_is_an_error(self):
         err = io.StringIO()
@@ -316,7 +324,7 @@ class OutOfMemory(unittest.TestCase):
         comparison = self.comparison()
         comparison.prepare = lambda _: (case(), None, None)
         comparison.library = None
-        comparison.cuflash_kernels = lambda *_: [("large", True), ("small", False)]
+        comparison.cuflash_kernels = lambda *_: [cases.Variant("large", chosen=True), cases.Variant("small")]
         comparison.cuflash_calls = mock.Mock()
         comparison.cuflash_calls.contestant.side_effect = [torch.cuda.OutOfMemoryError("no memory"), "made"]
         self.assertEqual(list(comparison.contestants(case(), ("cuflash",), None)), ["made"])

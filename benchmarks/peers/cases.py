@@ -101,7 +101,19 @@ SET_LIBRARIES = {
     "grid": ("cuflash", "cudnn", "flash2", "flash3"),
 }
 # Kernels of cuflash that a set measures where --kernels does not say it; None: auto and all that accept.
-SET_KERNELS = {"fp32": None, "baseline": None, "ladder": None, "grid": ("auto", "cp_async")}
+SET_KERNELS = {"fp32": None, "baseline": None, "ladder": None, "grid": ("auto", "cp_async", "deterministic")}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How cuflash is asked: for which kernel, and whether gradients have to repeat."""
+
+    kernel: str
+    chosen: bool = False  # by dispatch, to which it is left
+    deterministic: bool = False
+
+    def label(self):
+        return f"{self.kernel}, deterministic" if self.deterministic else self.kernel
 
 
 def select(cases, op=None, dtype=None, head_dim=None, mask=None):

@@ -37,30 +37,30 @@ def forward(library, case, inputs, kernel):
     return Call(library, "fwd", library.problem(case, kernel), q=q, k=k, v=v, o=like(q), softmax_lse=lse)
 
 
-def backward(library, case, inputs, kernel, forward_case):
+def backward(library, case, inputs, kernel, forward_case, deterministic):
     """With o and lse of the forward kernel that dispatch chooses."""
     saved = forward(library, forward_case, inputs, None)
     saved.launch()
     q, k, v, dout = inputs
-    params = library.problem(case, kernel)
+    params = library.problem(case, kernel, deterministic=deterministic)
     outputs = {"dq": like(q), "dk": like(k), "dv": like(v)}
     inputs = {"q": q, "k": k, "v": v, "dout": dout}
     given = {name: saved.tensors[name] for name in ("o", "softmax_lse")}
     return Call(library, "bwd", params, **inputs, **given, **outputs)
 
 
-def contestant(library, case, inputs, kernel, is_chosen, forward_case):
-    """kernel by name; the one that dispatch chooses is left to it."""
-    forced = None if is_chosen else kernel
+def contestant(library, case, inputs, variant, forward_case):
+    forced = None if variant.chosen or variant.deterministic else variant.kernel
     if case.op == "fwd":
         call, names = forward(library, case, inputs, forced), ("o",)
     else:
-        call, names = backward(library, case, inputs, forced, forward_case), ("dq", "dk", "dv")
+        call = backward(library, case, inputs, forced, forward_case, variant.deterministic)
+        names = ("dq", "dk", "dv")
     outputs = {name: call.tensors[name] for name in names}
 
     def launch():
         call.launch()
         return outputs
 
-    more = {"layout": "bshd", "chosen": is_chosen, "workspace_bytes": call.workspace_size}
-    return Contestant("cuflash", kernel, launch, more)
+    more = {"layout": "bshd", "chosen": variant.chosen, "workspace_bytes": call.workspace_size}
+    return Contestant("cuflash", variant.label(), launch, more)

@@ -147,7 +147,7 @@ class Library:
         self.check(function(params, c.sizeof(params) if struct_size is None else struct_size))
         return params
 
-    def problem(self, case, kernel=None, device=DEVICE_CUDA):
+    def problem(self, case, kernel=None, device=DEVICE_CUDA, deterministic=False):
         """Params of a case, (batch, row, head, head_dim) in memory, without addresses; for size queries and explain."""
         params = self.init(case.op)
         params.dtype = DTYPES[case.dtype]
@@ -156,6 +156,8 @@ class Library:
         params.batch, params.num_heads, params.num_heads_k = case.batch, case.heads, case.heads_k
         params.seqlen_q, params.seqlen_k, params.head_dim = case.seqlen_q, case.seqlen_k, case.head_dim
         params.kernel = kernel.encode() if kernel else None
+        if deterministic:  # a field of the backward pass alone
+            params.deterministic = 1
         for name in ("q", "o", "dout", "dq"):
             self.set_strides(params, name, case.seqlen_q, case.heads, case.head_dim)
         for name in ("k", "v", "dk", "dv"):
@@ -179,6 +181,10 @@ class Library:
 
     def run(self, operation, params, workspace, workspace_size, stream):
         self.check(getattr(self.lib, PREFIX[operation])(params, workspace, workspace_size, stream))
+
+    def deterministic_room(self, case):
+        """The kernel that dispatch chooses for a backward pass whose gradients have to repeat."""
+        return chosen_kernel(self.explain(case.op, self.problem(case, deterministic=True)))
 
     def rooms(self, case):
         """(name of the kernel that dispatch chooses, names of all others that accept the case when forced)."""
