@@ -88,7 +88,7 @@ struct KeySchedule {
   bool descending;       // a head's last tile comes first
 
   static constexpr int64_t kMaxTiles = INT32_MAX;
-  static constexpr int32_t kColumnsInFlight = 1 << 15;  // of tiles
+  static constexpr int32_t kElementsInFlight = 1 << 22;  // of keys
 
   CUFLASH_HD static int64_t tiles_of(const Attention& a, int block_n) {
     return num_tiles(a.batch, a.num_heads_k, ceil_div(most_keys(a), block_n));
@@ -98,7 +98,7 @@ struct KeySchedule {
   // tiles of one head those of as many others as have rows and sums that fit into the L2 cache together.
   CUFLASH_HD static KeySchedule of(const Attention& a, int block_n, bool deterministic) {
     const int32_t blocks_per_head = ceil_div(most_keys(a), block_n);
-    const int32_t tiles_in_flight = deterministic ? kColumnsInFlight / a.head_dim : kTilesInFlight;
+    const int32_t tiles_in_flight = deterministic ? kElementsInFlight / a.head_dim / block_n : kTilesInFlight;
     const bool in_groups = masks_pairs(a) || deterministic;
     const int32_t group_heads = in_groups && blocks_per_head > 0 ? tiles_in_flight / blocks_per_head : 1;
     return {
