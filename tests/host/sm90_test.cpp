@@ -230,7 +230,8 @@ void expect_refusals(const std::vector<RefusalCase<Params>>& cases) {
     c.change(call.params);
     std::string text;
     ASSERT_EQ(call.explain(&text), CUFLASH_STATUS_SUCCESS) << cuflashGetLastErrorMessage();
-    EXPECT_NE(text.find("  sm90             " + std::string(c.verdict) + ": " + c.reason + "\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("  sm90             " + std::string(c.verdict) + ": " + c.reason + "\n"), std::string::npos)
+        << text;
   }
 }
 

@@ -13,6 +13,8 @@
 //   describer   what a step is, lse and delta of its rows
 //   2 stores    dq from shared memory to global memory, bulk reductions
 //
+// At head_dim 256 a block has 64 keys, and its warpgroups split the work in another way: bwd_split_compute.cuh.
+//
 // One block per SM stays; it takes tiles from a counter in global memory. Around it, bwd_prepare_kernel computes delta and
 // clears the sums, and bwd_finish_kernel scales, rounds and stores dq.
 #pragma once

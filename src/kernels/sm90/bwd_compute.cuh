@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A warpgroup that computes: 64 of the block's keys. With s and dp of step i + 1 still to come, a turn is all products that
-// can be issued at one time:
+// A warpgroup that computes: 64 of the block's keys. With s and dp of step i + 1 still to come, a step is
 //
-//   turn i        dq(i - 1) = ds k | dv += p^T dout | dk += ds^T q |  s(i + 1) = k q^T  |  dp(i + 1) = v dout^T
+//   products      dq(i - 1) = ds k | dv += p^T dout | dk += ds^T q |  s(i + 1) = k q^T  |  dp(i + 1) = v dout^T
 //   registers                      | dq(i - 1) to its stage        |                    | p(i + 1) | ds(i + 1)
 //
-// Then it is the other warpgroup's turn, whose products run under the weights of this one. So they are half a step apart; ds
-// of both goes to shared memory, in three buffers: while one is written, the other warpgroup reads that of two steps before.
-// Nobody waits for ds: a warpgroup that has its turn knows by this that the other one has ended the turn before.
+// Warpgroups take turns at weights: the products of one run under the weights of the other, half a step apart. ds of both
+// goes to shared memory, in three buffers: while one is written, the other warpgroup reads that of two steps before. Nobody
+// waits for ds: a warpgroup that has its turn knows by this that the other one has ended the turn before.
 #pragma once
 
 #include "kernels/sm90/bwd_store.cuh"

@@ -40,6 +40,7 @@ __device__ __forceinline__ void bwd_load_tiles(
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kHeadDim = kTile.head_dim;
+  constexpr int kBlockM = kTile.block_m;
   constexpr int kTasks = BwdBlock<kRow>::kTasks;
   RingPosition<1> kv;
   uint32_t tasks = 0;
@@ -60,21 +61,20 @@ __device__ __forceinline__ void bwd_load_tiles(
     describe_task<kRow>(a, schedule, schedule.at(tile), task);
     if (task.own.empty()) continue;
     post();
-    const auto load_step =
-        [&]<int kStages>(RingBarriers<kStages>& ring, int offset, const CUtensorMap& map, const BwdWalk& at) {
-          const RingPosition<kStages> to = ring_position<kStages>(count);
-          ring.wait_empty(to);
-          arrive_expecting(ring.full_at(to), kTile.rows_bytes());
-          load_rows<kTile.block_m, kHeadDim>(
-              shared + offset + to.stage * kTile.rows_bytes(),
-              map,
-              ring.full_at(to),
-              cache_policy<Keep::kLast>(),
-              {static_cast<int>(task.s.q.first + int64_t{at.block} * kTile.block_m),
-               at.head,
-               static_cast<int>(task.s.q.batch)}
-          );
-        };
+    const auto load_step = [&]<int kStages>(
+                               RingBarriers<kStages>& ring, int offset, const CUtensorMap& map, const BwdWalk& at
+                           ) {
+      const RingPosition<kStages> to = ring_position<kStages>(count);
+      ring.wait_empty(to);
+      arrive_expecting(ring.full_at(to), kTile.rows_bytes());
+      load_rows<kBlockM, kHeadDim>(
+          shared + offset + to.stage * kTile.rows_bytes(),
+          map,
+          ring.full_at(to),
+          cache_policy<Keep::kLast>(),
+          {static_cast<int>(task.s.q.first + int64_t{at.block} * kBlockM), at.head, static_cast<int>(task.s.q.batch)}
+      );
+    };
     const auto load_keys = [&](auto& ring, int offset, const CUtensorMap& map) {
       ring.wait_empty(kv);
       arrive_expecting(ring.full_at(kv), kTile.kv_bytes());
