@@ -76,6 +76,16 @@ TEST(FeaturesTest, AloneAndInPairs) {
   expect_conformance(every_nth(cases, host ? by_level(kNthOnHost) : by_level(kNthOnGpu)));
 }
 
+// More tiles under a mask than 132 multiprocessors take in a few turns: blocks that stay for several tiles choose an order.
+TEST(FeaturesTest, ManyTiles) {
+  expect_conformance(
+      {"op=fwd dtype=bf16 b=2 h=120 hk=8 sq=200 sk=200 d=16 mask=causal",
+       "op=fwd dtype=fp16 b=3 h=80 hk=80 sq=131 sk=40 d=72 mask=window wl=70 wr=9 align=top_left",
+       "op=fwd dtype=bf16 b=8 h=60 hk=60 sq=140 sk=140 d=72 mask=causal packed_q=1 packed_k=1",
+       "op=bwd dtype=bf16 b=2 h=120 hk=8 sq=200 sk=200 d=16 mask=causal"}
+  );
+}
+
 // ---- Equal bit for bit on one kernel
 
 std::vector<Kernel> all_kernels() {

@@ -33,9 +33,10 @@ Attention attention(int32_t batch, int32_t num_heads, int32_t seqlen, bool causa
 template <class F>
 void for_each_tile(const Schedule& schedule, F&& f) {
   for (int32_t block = 0; block < schedule.blocks; ++block) {
-    for (int64_t turn = 0; turn * schedule.blocks < schedule.tiles; ++turn) {
-      const int64_t tile = schedule.tile(turn, block);
-      if (tile < schedule.tiles) f(block, schedule.at(tile));
+    for (int64_t turn = 0; turn * schedule.blocks < schedule.places; ++turn) {
+      const int64_t place = schedule.place(turn, block);
+      if (place >= schedule.places) continue;
+      for (int number = 0; number < schedule.tiles_at(place); ++number) f(block, schedule.at(place, number));
     }
   }
 }
@@ -43,54 +44,157 @@ void for_each_tile(const Schedule& schedule, F&& f) {
 TEST(ScheduleTest, EveryTileOnce) {
   for (const bool causal : {false, true}) {
     for (const int32_t blocks : {1, 2, 7, 132}) {
-      for (const int32_t seqlen : {1, 128, 129, 1000}) {
-        for (const int32_t heads : {1, 3, 50}) {
-          const Attention a = attention(3, heads, seqlen, causal);
-          const Schedule schedule = Schedule::of(a, 128, blocks);
+      for (const int32_t seqlen : {1, 128, 129, 300, 1000, 4000}) {
+        for (const int32_t heads : {1, 2, 3, 50, 128}) {
+          const Schedule schedule = Schedule::of(attention(3, heads, seqlen, causal), 128, blocks);
           std::map<std::tuple<int32_t, int32_t, int32_t>, int> seen;
           for_each_tile(schedule, [&](int32_t, const TileCoord& at) { ++seen[{at.batch, at.head, at.block}]; });
-          ASSERT_EQ(static_cast<int64_t>(seen.size()), schedule.tiles);
-          for (const auto& [at, count] : seen) ASSERT_EQ(count, 1);
-          EXPECT_EQ(std::get<0>(seen.begin()->first), 0);
-          EXPECT_EQ(std::get<0>(seen.rbegin()->first), 2);
-          EXPECT_EQ(std::get<1>(seen.rbegin()->first), heads - 1);
-          EXPECT_EQ(std::get<2>(seen.rbegin()->first), ceil_div(seqlen, 128) - 1);
+          ASSERT_EQ(static_cast<int64_t>(seen.size()), int64_t{3} * heads * ceil_div(seqlen, 128));
+          for (const auto& [at, count] : seen) {
+            ASSERT_EQ(count, 1);
+            const auto& [batch, head, block] = at;
+            ASSERT_TRUE(batch >= 0 && batch < 3 && head >= 0 && head < heads);
+            ASSERT_TRUE(block >= 0 && block < ceil_div(seqlen, 128));
+          }
         }
       }
     }
   }
 }
 
-// The work of the busiest block, in steps of block_n keys and a tile's own cost of half a step, over the mean.
-double imbalance(const FwdTile& tile, int32_t heads, int32_t seqlen) {
-  const Schedule schedule = Schedule::of(attention(1, heads, seqlen, true), tile.block_m, kSms);
+TEST(ScheduleTest, NoRowsNoTiles) { EXPECT_EQ(Schedule::of(attention(2, 64, 0, true), 128, 0).places, 0); }
+
+// Without a mask, the tiles of a head follow each other.
+TEST(ScheduleTest, HeadAfterHead) {
+  const Schedule schedule = Schedule::of(attention(2, 64, 1000, false), 128, kSms);
+  EXPECT_EQ(schedule.places, 2 * 64 * 8);
+  for (int64_t place = 0; place < schedule.places; ++place) {
+    const TileCoord at = schedule.at(place, 0);
+    ASSERT_EQ((at.batch * 64 + at.head) * 8 + at.block, place);
+    ASSERT_EQ(schedule.tiles_at(place), 1);
+  }
+}
+
+int64_t head_of(const Schedule& schedule, const TileCoord& at) {
+  return int64_t{at.batch} * schedule.num_heads + at.head;
+}
+
+// Tiles of two heads, which together are as long as those of every other pair, the longer one first.
+TEST(ScheduleTest, PairsAreAlike) {
+  for (const int32_t seqlen : {128, 400, 1000, 4096}) {
+    const Schedule schedule = Schedule::of(attention(4, 256, seqlen, true), 128, kSms);
+    ASSERT_GT(schedule.pairs(), 0);
+    for (int64_t place = 0; place < schedule.pairs(); ++place) {
+      ASSERT_EQ(schedule.tiles_at(place), 2);
+      const TileCoord first = schedule.at(place, 0);
+      const TileCoord second = schedule.at(place, 1);
+      ASSERT_EQ(head_of(schedule, first) / 2, place / schedule.blocks_per_head);
+      ASSERT_EQ(head_of(schedule, second), head_of(schedule, first) ^ 1);
+      ASSERT_EQ(first.block + second.block, schedule.blocks_per_head - 1);
+      ASSERT_GE(first.block, second.block);
+    }
+  }
+}
+
+// Of what is not paired the longest comes first, in order and in reverse order by turns.
+TEST(ScheduleTest, LongestSingleTilesFirst) {
+  for (const int32_t heads : {1, 20, 77, 256}) {
+    const Schedule schedule = Schedule::of(attention(2, heads, 2000, true), 128, kSms);
+    int32_t longest = schedule.blocks_per_head - 1;
+    for (int64_t place = schedule.pairs(); place < schedule.places; ++place) {
+      ASSERT_EQ(schedule.tiles_at(place), 1);
+      const TileCoord at = schedule.at(place, 0);
+      ASSERT_LE(at.block, longest);
+      longest = at.block;
+    }
+    EXPECT_EQ(longest, 0);
+    for (const int64_t turn : {0, 1, 2, 3}) {
+      EXPECT_EQ(schedule.place(turn, 5), turn * kSms + (turn % 2 == 0 ? 5 : kSms - 1 - 5));
+    }
+  }
+}
+
+// Enough is left to even out, and not much more.
+TEST(ScheduleTest, WholeTurnsOfPairs) {
+  for (int32_t heads = 1; heads <= 512; ++heads) {
+    for (const int32_t seqlen : {100, 700, 4096}) {
+      const Schedule schedule = Schedule::of(attention(1, heads, seqlen, true), 128, kSms);
+      const int64_t tiles = int64_t{heads} * schedule.blocks_per_head;
+      const int64_t left = tiles - 2 * schedule.pairs();
+      ASSERT_LT(left, 2 * (kSms + kSms * 3 / 4 + schedule.blocks_per_head)) << heads << " heads";
+      ASSERT_GE(left, std::min<int64_t>(tiles, 2 * (kSms * 3 / 4))) << heads << " heads";
+      ASSERT_LT(kSms - 1 - (schedule.pairs() + kSms - 1) % kSms, schedule.blocks_per_head) << heads << " heads";
+    }
+  }
+}
+
+// ---- On the grid of FlashAttention-2's paper: 2048 columns of heads and 16,384 rows.
+
+struct GridCase {
+  FwdTile tile;
+  int32_t heads, seqlen;
+};
+
+std::vector<GridCase> grid() {
+  std::vector<GridCase> cases;
+  for (const FwdTile& tile : kFwdTiles) {
+    for (int32_t seqlen = 512; seqlen <= 16384; seqlen *= 2) {
+      cases.push_back({tile, 16384 / seqlen * 2048 / tile.head_dim, seqlen});
+    }
+  }
+  return cases;
+}
+
+Schedule causal_schedule(const GridCase& c) {
+  return Schedule::of(attention(1, c.heads, c.seqlen, true), c.tile.block_m, kSms);
+}
+
+// The work of the busiest block, in steps of block_n keys and a tile's own cost of two steps, over the mean.
+double imbalance(const GridCase& c) {
   std::vector<double> work(kSms, 0.0);
-  for_each_tile(schedule, [&](int32_t block, const TileCoord& at) {
-    const int32_t keys = std::min(seqlen, (at.block + 1) * tile.block_m);
-    work[static_cast<size_t>(block)] += ceil_div(keys, tile.block_n) + 0.5;
+  for_each_tile(causal_schedule(c), [&](int32_t block, const TileCoord& at) {
+    const int32_t keys = std::min(c.seqlen, (at.block + 1) * c.tile.block_m);
+    work[static_cast<size_t>(block)] += ceil_div(keys, c.tile.block_n) + 2.0;
   });
   return *std::max_element(work.begin(), work.end()) * kSms / std::accumulate(work.begin(), work.end(), 0.0);
 }
 
-// 2048 columns of heads and 16,384 rows: the grid of FlashAttention-2's paper.
 TEST(ScheduleTest, CausalWorkIsEven) {
-  for (const FwdTile& tile : kFwdTiles) {
-    for (int32_t seqlen = 512; seqlen <= 16384; seqlen *= 2) {
-      const int32_t heads = 16384 / seqlen * 2048 / tile.head_dim;
-      EXPECT_LE(imbalance(tile, heads, seqlen), 1.05) << "capacity " << tile.head_dim << ", length " << seqlen;
+  for (const GridCase& c : grid()) {
+    EXPECT_LE(imbalance(c), 1.045) << "capacity " << c.tile.head_dim << ", length " << c.seqlen;
+  }
+}
+
+// In a turn of pairs blocks read the keys of neighbouring heads, and of no more than they have tiles for.
+TEST(ScheduleTest, FewHeadsAtOneTime) {
+  for (const GridCase& c : grid()) {
+    const Schedule schedule = causal_schedule(c);
+    for (int64_t turn = 0; (turn + 1) * kSms <= schedule.pairs(); ++turn) {
+      std::set<int64_t> heads;
+      for (int32_t block = 0; block < kSms; ++block) {
+        const int64_t place = schedule.place(turn, block);
+        for (const int number : {0, 1}) heads.insert(head_of(schedule, schedule.at(place, number)));
+      }
+      const int64_t count = *heads.rbegin() - *heads.begin() + 1;
+      ASSERT_LE(count, 2 * (kSms / schedule.blocks_per_head + 2))
+          << "capacity " << c.tile.head_dim << ", length " << c.seqlen << ", turn " << turn;
     }
   }
 }
 
 // Near 2^31 tiles and more, nothing is lost to 32 bits.
 TEST(ScheduleTest, ManyTiles) {
-  for (const bool causal : {false, true}) {
-    const Schedule schedule = Schedule::of(attention(1 << 20, 1 << 10, 300, causal), 128, kSms);
-    EXPECT_EQ(schedule.tiles, int64_t{3} << 30);
-    const TileCoord last = schedule.at(schedule.tiles - 1);
+  constexpr int64_t kTiles = int64_t{3} << 30;
+  const Schedule full = Schedule::of(attention(1 << 20, 1 << 10, 300, false), 128, kSms);
+  const Schedule causal = Schedule::of(attention(1 << 20, 1 << 10, 300, true), 128, kSms);
+  EXPECT_EQ(full.places, kTiles);
+  EXPECT_EQ(causal.places, kTiles - causal.pairs());
+  EXPECT_GT(causal.pairs(), kTiles / 2 - 300);
+  for (const Schedule& schedule : {full, causal}) {
+    const TileCoord last = schedule.at(schedule.places - 1, 0);
     EXPECT_EQ(last.batch, (1 << 20) - 1);
     EXPECT_EQ(last.head, (1 << 10) - 1);
-    EXPECT_EQ(last.block, causal ? 0 : 2);
+    EXPECT_EQ(last.block, schedule.by_length ? 0 : 2);
   }
 }
 
