@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Checks that the kernels of the Hopper room are made of what they are there for: products of warpgroups on tensor
 cores, and tensor copies to shared memory and from it. And that the innermost loops that hold products move few numbers
-from registers to uniform ones (R2UR): where ptxas does not see that a ring's position is the same in all lanes, it moves
-every descriptor of every product, and the step waits for it.
+from registers to uniform ones (R2UR): where ptxas does not see that a ring's position is the same in all lanes, it
+moves the descriptor of each product, and the step waits for it.
 
 usage: hopper_code.py --cuobjdump PROGRAM [--list] OBJECT...
   --list   also prints the number of moves of each kernel
@@ -23,8 +23,8 @@ WANTED = {
     "fwd_kernel": EVERYWHERE | {"UTMASTG": "tensor copies from shared memory"},
     "bwd_kernel": EVERYWHERE | {"UBLKRED": "sums from shared memory"},
 }
-# The most moves of a kernel, by its row in the table of tiles; --list says how many there are. Without an entry they are not
-# checked. The forward pass has 1, and 24 or more if descriptors are moved.
+# The most moves of a kernel, by its row in the table of tiles; --list says how many there are. Without an entry, any
+# number will do. The forward pass has 1, and 24 or more if descriptors are moved.
 MOST_MOVES = {
     "fwd_kernel": {0: 4, 1: 4, 2: 4},
     "bwd_kernel": {},

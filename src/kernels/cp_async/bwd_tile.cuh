@@ -43,14 +43,14 @@ struct BwdState {
   static constexpr int kBlockN = kBwdTiles[kRow].block_n;
   BwdStep<T> steps[4];  // the present one, its neighbours and one that is being written
   BwdBlock block;
-  int64_t next_tile;  // that begin_tile() begins
+  int64_t next_tile;
   alignas(8) StepStatistics<kBlockM> statistics[2];
   bool unusual[4];     // of the steps: whether a row's lse wants a closer look
   int marks[kBlockN];  // keys whose gradients are not finite
 };
 
-// All threads find the next tile's keys, whose copies then run while one of them finds the first step. Whether there is such
-// a tile; if so, no thread is busy with the one before any more.
+// Returns false if no tile is left. All threads find the keys of the next one, whose copies then run while one of them finds
+// the first step.
 template <class T, int kRow>
 __device__ __forceinline__ bool begin_tile(
     const BwdArgs& args, BwdState<T, kRow>& state, uint32_t k_tile, uint32_t v_tile

@@ -98,9 +98,11 @@ struct MapOf {
 };
 
 cudaError_t make_all(const Layouts& layouts, cuflashDataType_t dtype, const std::array<MapOf, 4>& maps) {
-  const void* q = layouts[0].data;
+  const Layout& q = layouts[0];
+  const Layout& k = layouts[1];
+  const void* stand_in = q.empty() ? k.data : q.data;
   for (size_t i = 0; i < layouts.size(); ++i) {
-    const cudaError_t error = make_map(layouts[i], maps[i].rows, dtype, q, maps[i].map);
+    const cudaError_t error = make_map(layouts[i], maps[i].rows, dtype, stand_in, maps[i].map);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
