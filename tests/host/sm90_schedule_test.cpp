@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/common/mask.h"
@@ -26,6 +27,7 @@ Attention attention(int32_t batch, int32_t num_heads, int32_t seqlen, bool causa
   a.seqlen_q = a.seqlen_k = seqlen;
   a.window_left = kUnlimited;
   a.window_right = causal ? 0 : kUnlimited;
+  a.head_dim = a.head_dim_v = 128;
   return a;
 }
 
@@ -199,15 +201,21 @@ TEST(ScheduleTest, ManyTiles) {
 }
 
 TEST(KeyScheduleTest, EveryTileOnce) {
-  for (const bool causal : {false, true}) {
+  for (const int kind : {0, 1, 2, 3}) {
+    const bool causal = kind % 2 == 1;
+    const bool deterministic = kind / 2 == 1;
     for (const int32_t seqlen : {1, 128, 129, 1000, 40000}) {
       for (const int32_t heads : {1, 3, 50}) {
-        const KeySchedule schedule = KeySchedule::of(attention(3, heads, seqlen, causal), 128);
+        const KeySchedule schedule = KeySchedule::of(attention(3, heads, seqlen, causal), 128, deterministic);
         std::set<std::tuple<int32_t, int32_t, int32_t>> seen;
+        std::map<std::pair<int32_t, int32_t>, int32_t> before;  // of a head, the tile that came last
         for (uint32_t tile = 0; tile < schedule.tiles; ++tile) {
           const TileCoord at = schedule.at(tile);
           EXPECT_TRUE(at.batch < 3 && at.head < heads && at.block < ceil_div(seqlen, 128));
           seen.emplace(at.batch, at.head, at.block);
+          const auto [last, is_first] = before.try_emplace({at.batch, at.head}, at.block);
+          if (!is_first) EXPECT_EQ(at.block, last->second + (deterministic ? -1 : 1));
+          last->second = at.block;
         }
         EXPECT_EQ(static_cast<int32_t>(seen.size()), 3 * heads * ceil_div(seqlen, 128));
       }
@@ -215,21 +223,64 @@ TEST(KeyScheduleTest, EveryTileOnce) {
   }
 }
 
+// A deterministic call waits, with a tile of keys, for all that come before: those of later keys that the same rows see.
+TEST(KeyScheduleTest, TurnsOfTilesOfKeys) {
+  constexpr int32_t kBlockM = 64;
+  constexpr int32_t kBlockN = 128;
+  for (const int64_t left : {int64_t{0}, int64_t{70}, int64_t{300}, int64_t{kUnlimited}}) {
+    for (const int64_t right : {int64_t{0}, int64_t{70}, int64_t{kUnlimited}}) {
+      for (const auto& [rows, keys] : {std::pair{1, 1}, {64, 128}, {65, 129}, {500, 900}, {900, 500}, {700, 700}}) {
+        for (const bool bottom_right : {false, true}) {
+          Attention a = attention(1, 1, rows, false);
+          a.seqlen_k = keys;
+          a.window_left = left;
+          a.window_right = right;
+          a.bottom_right = bottom_right;
+          const Sequence s = sequence_of(a, 0);
+          std::vector<int32_t> added(static_cast<size_t>(ceil_div(rows, kBlockM)), 0);
+          for (int32_t tile = ceil_div(keys, kBlockN) - 1; tile >= 0; --tile) {
+            const QueryBlocks blocks = QueryBlocks::of(a, s, block_rows(tile, kBlockN, keys), kBlockM);
+            for (int32_t n = blocks.first; n < blocks.first + blocks.count; ++n) {
+              ASSERT_EQ(last_tile_of_keys(a, s, n, kBlockM, kBlockN) - tile, added.at(static_cast<size_t>(n))++)
+                  << rows << " rows, " << keys << " keys, window " << left << " " << right << ", tile " << tile;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Tiles of a head are apart by as many others as have rows for the L2 cache.
+TEST(KeyScheduleTest, DeterministicHeadsTakeTurns) {
+  const KeySchedule schedule = KeySchedule::of(attention(2, 16, 4096, false), 128, true);
+  EXPECT_EQ(schedule.group_heads, 8u) << "4 M elements are 256 tiles of 128 keys";
+  EXPECT_FALSE(schedule.staggered);
+  EXPECT_EQ(schedule.at(0).block, 31);
+  EXPECT_EQ(schedule.at(7).head, 7);
+  EXPECT_EQ(schedule.at(8).block, 30);
+}
+
+TEST(KeyScheduleTest, OnlyWithoutMaskAndOrderTilesAreStaggered) {
+  EXPECT_TRUE(KeySchedule::of(attention(1, 1, 4096, false), 128, false).staggered);
+  EXPECT_FALSE(KeySchedule::of(attention(1, 1, 4096, true), 128, false).staggered);
+}
+
 // Under a causal mask the first keys are seen by the most rows: in a group of heads they come first.
 TEST(KeyScheduleTest, LongestTilesFirst) {
-  const KeySchedule causal = KeySchedule::of(attention(2, 16, 4096, true), 128);
+  const KeySchedule causal = KeySchedule::of(attention(2, 16, 4096, true), 128, false);
   EXPECT_EQ(causal.group_heads, 8u) << "256 tiles of 32 blocks a head";
   EXPECT_EQ(causal.at(7).head, 7);
   EXPECT_EQ(causal.at(7).block, 0);
   EXPECT_EQ(causal.at(8).head, 0);
   EXPECT_EQ(causal.at(8).block, 1);
-  const KeySchedule full = KeySchedule::of(attention(2, 16, 4096, false), 128);
+  const KeySchedule full = KeySchedule::of(attention(2, 16, 4096, false), 128, false);
   EXPECT_EQ(full.at(7).head, 0);
   EXPECT_EQ(full.at(7).block, 7);
 }
 
 TEST(KeyScheduleTest, ManyTiles) {
-  const KeySchedule schedule = KeySchedule::of(attention(1, 1, INT32_MAX, true), 1);
+  const KeySchedule schedule = KeySchedule::of(attention(1, 1, INT32_MAX, true), 1, false);
   EXPECT_EQ(schedule.tiles, uint32_t{INT32_MAX});
   EXPECT_EQ(schedule.at(schedule.tiles - 1).block, INT32_MAX - 1);
 }

@@ -79,18 +79,4 @@ __device__ __forceinline__ void store_rows(
   }
 }
 
-// The same, for callers that have no HeadRows.
-template <class T, int kMTiles, int kNTiles>
-__device__ __forceinline__ void store_rows(
-    const Tensor& tensor,
-    const Rows& rows,
-    const Range& own,
-    int32_t head,
-    int32_t head_dim,
-    int first_column,
-    const float (&sums)[kMTiles][kNTiles][4]
-) {
-  store_rows<T>({tensor, rows, own, head, head_dim}, first_column, sums);
-}
-
 }  // namespace cuflash

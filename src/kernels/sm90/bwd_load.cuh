@@ -21,9 +21,9 @@ __device__ __forceinline__ void describe_task(
   task.at = at;
   task.s = sequence_of(a, at.batch);
   task.own = block_rows(at.block, kTile.block_n, task.s.k.length);
-  const Range rows = visible_rows_of_keys(a, task.s, task.own.begin, task.own.end);
-  task.first_block = rows.begin / kTile.block_m;
-  task.blocks = rows.empty() || task.own.empty() ? 0 : ceil_div(rows.end, kTile.block_m) - task.first_block;
+  const QueryBlocks blocks = QueryBlocks::of(a, task.s, task.own, kTile.block_m);
+  task.first_block = blocks.first;
+  task.blocks = blocks.count;
   task.start = task.first_block;
   if (task.blocks > 0 && schedule.staggered) task.start += task.own.begin / kTile.block_m % task.blocks;
   task.steps = task.blocks * static_cast<int32_t>(schedule.group_size);
@@ -109,13 +109,6 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int first) {
   }
 }
 
-// The last tile of keys that a block of query rows sees.
-template <int kBlockM, int kBlockN>
-__device__ __forceinline__ int32_t last_tile_of_keys(const Attention& a, const Sequence& s, int32_t block) {
-  const Range rows = block_rows(block, kBlockM, s.q.length);
-  return (visible_keys_of_rows(a, s, rows.begin, rows.end).end - 1) / kBlockN;
-}
-
 template <int kRow>
 __device__ __forceinline__ void bwd_describe_steps(
     const BwdArgs& args, const KeySchedule& schedule, const float* delta, BwdBlock<kRow>& block, uint32_t shared
@@ -163,7 +156,7 @@ __device__ __forceinline__ void bwd_describe_steps(
         step.slope = alibi_slope(a, task.at.batch, at.head);
         step.diagonal = static_cast<float>(first_row + task.s.offset - task.own.begin);
         if (schedule.descending) {
-          step.dq_turn = last_tile_of_keys<kBlockM, kTile.block_n>(a, task.s, at.block) - task.at.block;
+          step.dq_turn = last_tile_of_keys(a, task.s, at.block, kBlockM, kTile.block_n) - task.at.block;
         }
         step.dq_tile = DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, at.head, kBlockM) + at.block;
       }

@@ -294,8 +294,10 @@ __device__ __forceinline__ void store_split_keys(
   const Attention& a = args.attention;
   const int warp = threadIdx.x % kGroupThreads / kWarpSize;
   const bool masked = masks_pairs(a);
+  using Sums = float(&)[1][kBlocks][4];
+  const Sums all = reinterpret_cast<Sums>(sums);
   unsigned marked = 0;
-  if (masked) marked = rows_of_lanes(lanes_not_finite(sums, 0)) | rows_of_lanes(lanes_not_finite(sums, 1)) << 8;
+  if (masked) marked = rows_where<2>(own.end - own.begin, [&](int i) { return !row_is_finite(all, i); });
   if constexpr (!kHasDv) {
 #pragma unroll
     for (int n = 0; n < kBlocks; ++n) {
@@ -303,16 +305,8 @@ __device__ __forceinline__ void store_split_keys(
       for (int j = 0; j < 4; ++j) sums[n][j] *= a.scale;
     }
   }
-  using Sums = float(&)[1][kBlocks][4];
-  store_rows<T>(
-      kHasDv ? args.dv : args.dk,
-      task.s.k,
-      own,
-      task.at.head,
-      kHasDv ? a.head_dim_v : a.head_dim,
-      0,
-      reinterpret_cast<Sums>(sums)
-  );
+  const Tensor& tensor = kHasDv ? args.dv : args.dk;
+  store_rows<T>({tensor, task.s.k, own, task.at.head, kHasDv ? a.head_dim_v : a.head_dim}, 0, all);
   if (!masked) return;
   if constexpr (kHasDv) {
     if (threadIdx.x % kWarpSize == 0) block.marks[warp] = marked;
@@ -324,7 +318,6 @@ __device__ __forceinline__ void store_split_keys(
 #pragma unroll 1
     for (; marked != 0; marked &= marked - 1) {
       const int32_t key = own.begin + __ffs(marked) - 1;
-      if (key >= own.end) break;
       bwd_exact_key<T, kHeadDim>(args, delta, task.s, task.at.batch, task.at.head, key, threadIdx.x % kWarpSize);
     }
   }

@@ -77,18 +77,6 @@ __device__ __forceinline__ void store_zero_keys(const BwdArgs& args, const BwdTa
   }
 }
 
-// The lanes whose part of row i holds something that is not finite.
-template <int kBlocks>
-__device__ __forceinline__ unsigned lanes_not_finite(const float (&x)[kBlocks][4], int i) {
-  float excess = 0.0f;
-#pragma unroll
-  for (int n = 0; n < kBlocks; ++n) {
-    excess += x[n][2 * i] - x[n][2 * i];
-    excess += x[n][2 * i + 1] - x[n][2 * i + 1];
-  }
-  return __ballot_sync(kFullWarp, excess != 0.0f);
-}
-
 // A warp's keys. Those that come out as NaN or infinite under a mask are computed again.
 template <class T, int kHeadDim, int kBlocks>
 __device__ __forceinline__ void store_keys(
@@ -100,24 +88,26 @@ __device__ __forceinline__ void store_keys(
     float (&dv)[kBlocks][4]
 ) {
   const Attention& a = args.attention;
+  using Sums = float(&)[1][kBlocks][4];
+  const Sums dk_sums = reinterpret_cast<Sums>(dk);
+  const Sums dv_sums = reinterpret_cast<Sums>(dv);
   unsigned marked = 0;
   if (masks_pairs(a)) {
-    marked = rows_of_lanes(lanes_not_finite(dk, 0) | lanes_not_finite(dv, 0)) |
-             rows_of_lanes(lanes_not_finite(dk, 1) | lanes_not_finite(dv, 1)) << 8;
+    marked = rows_where<2>(own.end - own.begin, [&](int i) {
+      return !row_is_finite(dk_sums, i) || !row_is_finite(dv_sums, i);
+    });
   }
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) dk[n][j] *= a.scale;
   }
-  using Sums = float(&)[1][kBlocks][4];
-  store_rows<T>(args.dv, task.s.k, own, task.at.head, a.head_dim_v, 0, reinterpret_cast<Sums>(dv));
-  store_rows<T>(args.dk, task.s.k, own, task.at.head, a.head_dim, 0, reinterpret_cast<Sums>(dk));
+  store_rows<T>({args.dv, task.s.k, own, task.at.head, a.head_dim_v}, 0, dv_sums);
+  store_rows<T>({args.dk, task.s.k, own, task.at.head, a.head_dim}, 0, dk_sums);
   __syncwarp();  // rows are written twice, by different lanes
 #pragma unroll 1
   for (; marked != 0; marked &= marked - 1) {
     const int32_t key = own.begin + __ffs(marked) - 1;
-    if (key >= own.end) break;
     bwd_exact_key<T, kHeadDim>(args, delta, task.s, task.at.batch, task.at.head, key, threadIdx.x % kWarpSize);
   }
 }

@@ -126,4 +126,26 @@ struct KeySchedule {
   }
 };
 
+// Blocks of query rows that see a key of a tile: [first, first + count).
+struct QueryBlocks {
+  int32_t first;
+  int32_t count;
+
+  CUFLASH_HD static QueryBlocks of(const Attention& a, const Sequence& s, const Range& keys, int block_m) {
+    if (keys.empty()) return {};
+    const Range rows = visible_rows_of_keys(a, s, keys.begin, keys.end);
+    if (rows.empty()) return {};
+    const int32_t first = rows.begin / block_m;
+    return {first, ceil_div(rows.end, block_m) - first};
+  }
+};
+
+// The last tile of keys that a block of query rows sees, if it sees any. Between that and another one that it sees, it sees
+// all: their distance says how many come first if the last ones do.
+CUFLASH_HD int32_t
+last_tile_of_keys(const Attention& a, const Sequence& s, int32_t query_block, int block_m, int block_n) {
+  const Range rows = block_rows(query_block, block_m, s.q.length);
+  return (visible_keys_of_rows(a, s, rows.begin, rows.end).end - 1) / block_n;
+}
+
 }  // namespace cuflash::sm90
