@@ -195,7 +195,7 @@ class SmallCall {
   Buffer workspace;
 
  private:
-  static constexpr size_t kWorkspaceBytes = 1 << 20;  // a backward pass may keep a row of fp32 sums per query row
+  static constexpr size_t kWorkspaceBytes = 2 << 20;  // a backward pass may keep a row of fp32 sums per query row
 
   float* input(int64_t count) {
     Buffer& buffer = inputs_.emplace_back(static_cast<size_t>(count) * sizeof(float));

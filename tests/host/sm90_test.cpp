@@ -257,7 +257,6 @@ Backward unbacked(const Shape& shape) {
 TEST(Sm90RefusalTest, Backward) {
   expect_refusals<Backward>({
       {[](Backward& p) { p.head_dim = 60; }, "head_dim (60) is not a multiple of 8: tensor copies are of 16 bytes"},
-      {[](Backward& p) { p.deterministic = 1; }, "feature (deterministic) is not served"},
       {[](Backward& p) { p.dout.row_stride = 0; }, "dout (0) has a stride of 0: tensor copies do not repeat rows"},
       {[](Backward& p) {
          p = unbacked({1 << 14, 4, 2, 5, 70, 64, 64});
