@@ -169,10 +169,14 @@ void store_box(const CUtensorMap& encoded, uint32_t from, const BoxPlace& place)
   });
 }
 
-void add_floats(float* to, uint32_t from, int bytes) {
+namespace {
+
+// combine(what is there, what is brought), float by float.
+template <class Combine>
+void store_floats_later(float* to, uint32_t from, int bytes, Combine&& combine) {
   constexpr unsigned kUnit = 16;
   if (reinterpret_cast<uintptr_t>(to) % kUnit != 0 || from % kUnit != 0 || bytes % kUnit != 0) {
-    fault("floats to add are not at a multiple of 16 bytes");
+    fault("floats to store are not at a multiple of 16 bytes");
   }
   expect_published(from, bytes);
   stores[current_thread].open.emplace_back([=] {
@@ -180,9 +184,19 @@ void add_floats(float* to, uint32_t from, int bytes) {
     for (int i = 0; i < bytes / static_cast<int>(sizeof(float)); ++i) {
       float x;
       std::memcpy(&x, shared_pointer(from + i * sizeof(x), sizeof(x)), sizeof(x));
-      to[i] += x;
+      to[i] = combine(to[i], x);
     }
   });
+}
+
+}  // namespace
+
+void add_floats(float* to, uint32_t from, int bytes) {
+  store_floats_later(to, from, bytes, [](float there, float x) { return there + x; });
+}
+
+void put_floats(float* to, uint32_t from, int bytes) {
+  store_floats_later(to, from, bytes, [](float, float x) { return x; });
 }
 
 void commit_stores() {

@@ -48,6 +48,7 @@ struct BoxPlace {
 void load_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, const BoxPlace& place);
 void store_box(const CUtensorMap& map, uint32_t from, const BoxPlace& place);
 void add_floats(float* to, uint32_t from, int bytes);  // to those in global memory
+void put_floats(float* to, uint32_t from, int bytes);  // in their place
 void commit_stores();
 void wait_stores_read();
 

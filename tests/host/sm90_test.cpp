@@ -143,7 +143,11 @@ TEST(Sm90LaunchTest, Backward) {
       const int64_t rows = int64_t{shape.batch} * shape.num_heads * shape.seqlen_q;
       const int64_t queries = num_tiles(shape.batch, shape.num_heads, ceil_div(shape.seqlen_q, tile->block_m));
       const int64_t keys = num_tiles(shape.batch, shape.num_heads_k, ceil_div(shape.seqlen_k, tile->block_n));
-      EXPECT_EQ(run.workspace_bytes, test::padded(rows) + test::padded(queries * tile->dq_floats()) + test::padded(1));
+      EXPECT_EQ(
+          run.workspace_bytes,
+          test::padded(rows) + test::padded(queries * tile->dq_floats()) + test::padded(queries * tile->kGroups) +
+              test::padded(1)
+      );
       ASSERT_EQ(run.launches.size(), 3u);
       test::expect_launch(run.launches[0], queries, kRowThreads, 0, "bwd_prepare");
       test::expect_launch(run.launches[1], std::min<int64_t>(keys, 132), tile->threads(), tile->shared_bytes(), "bwd");

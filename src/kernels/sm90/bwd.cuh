@@ -15,8 +15,8 @@
 //
 // At head_dim 256 a block has 64 keys, and its warpgroups split the work in another way: bwd_split_compute.cuh.
 //
-// One block per SM stays; it takes tiles from a counter in global memory. Around it, bwd_prepare_kernel computes delta and
-// clears the sums, and bwd_finish_kernel scales, rounds and stores dq.
+// One block per SM stays; it takes tiles from a counter in global memory. Around it, bwd_prepare_kernel computes delta, and
+// bwd_finish_kernel scales, rounds and stores dq.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     const __grid_constant__ KeySchedule schedule,
     const float* delta,
     float* dq_sums,
-    uint32_t* dq_turns,
+    uint32_t* dq_counters,
     uint32_t* next_tile
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     } else if (warp == 1) {
       bwd_describe_steps<kRow>(args, schedule, delta, block, shared_address(shared));
     } else {
-      bwd_add_dq<kRow>(block, dq_sums, dq_turns, shared_address(shared), warp - 2);
+      bwd_add_dq<kRow>(block, dq_sums, dq_counters, schedule.descending, shared_address(shared), warp - 2);
     }
   } else {
     take_registers<kTile.consumer_registers>();
@@ -89,15 +89,7 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
       const LaunchShape shape = {std::max<int64_t>(plan.query_blocks, 1), kRowThreads, 0};
       const auto kernel = bwd_prepare_kernel<T, kRow>;
       CUFLASH_TRY(launch(
-          context,
-          "sm90 bwd_prepare",
-          kernel,
-          shape,
-          args,
-          workspace.delta,
-          workspace.dq_sums,
-          workspace.dq_turns,
-          workspace.next_tile
+          context, "sm90 bwd_prepare", kernel, shape, args, workspace.delta, workspace.dq_counters, workspace.next_tile
       ));
     }
     if (plan.key_blocks > 0) {
@@ -113,14 +105,16 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
           KeySchedule::of(args.attention, kTile.block_n, args.deterministic),
           workspace.delta,
           workspace.dq_sums,
-          workspace.dq_turns,
+          workspace.dq_counters,
           workspace.next_tile
       ));
     }
     if (plan.query_blocks == 0) return Status();
     const LaunchShape shape = {plan.query_blocks, kRowThreads, sizeof(DqRows<T, kRow>)};
     const auto kernel = bwd_finish_kernel<T, kRow>;
-    return launch(context, "sm90 bwd_finish", kernel, shape, args, workspace.delta, workspace.dq_sums);
+    return launch(
+        context, "sm90 bwd_finish", kernel, shape, args, workspace.delta, workspace.dq_sums, workspace.dq_counters
+    );
   });
 }
 

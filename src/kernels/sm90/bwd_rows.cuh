@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What comes before and behind the main kernel of the backward pass, tile by tile of dq: delta and clear sums, and
+// What comes before and behind the main kernel of the backward pass, tile by tile of dq: delta and clear counters, and
 // dq = scale * sums.
 #pragma once
 
@@ -26,14 +26,13 @@ __device__ __forceinline__ void for_each_dq_tile(const Attention& a, F&& f) {
 
 template <class T, int kRow>
 __global__ void __launch_bounds__(kRowThreads)
-    bwd_prepare_kernel(const BwdArgs args, float* delta, float* dq_sums, uint32_t* dq_turns, uint32_t* next_tile) {
+    bwd_prepare_kernel(const BwdArgs args, float* delta, uint32_t* dq_counters, uint32_t* next_tile) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr RowGroups kGroups = {kRowThreads * kRowsAtOnce / kTile.block_m, true};
   if (blockIdx.x == 0 && threadIdx.x == 0) *next_tile = 0;
   for_each_dq_tile<kTile.block_m>(args.attention, [&](const auto& at, const auto& s, const Range& rows, int64_t tile) {
     store_delta<T>(args, kGroups, s, at.head, rows, delta);
-    clear_floats<kVectorSize<float>>(dq_sums + tile * kTile.dq_floats(), kTile.dq_floats());
-    if (dq_turns != nullptr && threadIdx.x < kTile.kGroups) dq_turns[tile * kTile.kGroups + threadIdx.x] = 0;
+    if (threadIdx.x < kTile.kGroups) dq_counters[tile * kTile.kGroups + threadIdx.x] = 0;
   });
 }
 
@@ -47,9 +46,11 @@ struct DqRows {
   bool not_finite[kTile.block_m];
 };
 
-// By all threads of the block; whether this one has met something that is not finite.
+// By all threads of the block; no sums are zeros. Whether this one has met something that is not finite.
 template <class T, int kRow>
-__device__ __forceinline__ bool stage_dq(DqRows<T, kRow>& staged, const float* sums, float scale, int head_dim) {
+__device__ __forceinline__ bool stage_dq(
+    DqRows<T, kRow>& staged, const float* sums, bool has_sums, float scale, int head_dim
+) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kQuads = kTile.dq_floats() / 4;
   constexpr int kAtOnce = 8;  // of a thread, on their way
@@ -59,7 +60,9 @@ __device__ __forceinline__ bool stage_dq(DqRows<T, kRow>& staged, const float* s
   for (int first = threadIdx.x; first < kQuads; first += kAtOnce * kRowThreads) {
     float4 quads[kAtOnce];
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) quads[j] = reinterpret_cast<const float4*>(sums)[first + j * kRowThreads];
+    for (int j = 0; j < kAtOnce; ++j) {
+      quads[j] = has_sums ? reinterpret_cast<const float4*>(sums)[first + j * kRowThreads] : float4{};
+    }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
       const DqPlace place = dq_place(kTile.block_m, first + j * kRowThreads);
@@ -79,7 +82,7 @@ __device__ __forceinline__ bool stage_dq(DqRows<T, kRow>& staged, const float* s
 
 template <class T, int kRow>
 __global__ void __launch_bounds__(kRowThreads)
-    bwd_finish_kernel(const BwdArgs args, const float* delta, const float* dq_sums) {
+    bwd_finish_kernel(const BwdArgs args, const float* delta, const float* dq_sums, const uint32_t* dq_counters) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kBlockM = kTile.block_m;
   constexpr int kVectors = kTile.head_dim / kVectorSize<T>;  // of a row
@@ -91,7 +94,8 @@ __global__ void __launch_bounds__(kRowThreads)
     if (threadIdx.x < kBlockM) staged.not_finite[threadIdx.x] = false;
     __syncthreads();
     const float* sums = dq_sums + tile * kTile.dq_floats();
-    const bool not_finite = __syncthreads_or(stage_dq<T, kRow>(staged, sums, a.scale, a.head_dim));
+    const bool has_sums = dq_counters[tile * kTile.kGroups] != 0;  // else no key sees these rows
+    const bool not_finite = __syncthreads_or(stage_dq<T, kRow>(staged, sums, has_sums, a.scale, a.head_dim));
     const int count = rows.end - rows.begin;
     for (int i = threadIdx.x; i < count * kVectors; i += kRowThreads) {
       const int row = i / kVectors;

@@ -8,17 +8,27 @@
 
 namespace cuflash::sm90 {
 
-// A warp that adds a warpgroup's part of dq to the sums in global memory, in pieces, since several are faster than one.
-// With turns of dq, tiles of keys are added in their order: by turns[tile] a tile of dq knows how many have been.
+// Waits until a part of dq can be added to what is there; whether there is nothing yet. `turn`: how many tiles of keys have to
+// come before, if the order counts.
+__device__ __forceinline__ bool wait_for_dq(uint32_t* counter, bool in_order, uint32_t turn) {
+  if (in_order) {
+    wait_count(counter, turn);
+    return turn == 0;
+  }
+  const uint32_t before = take_count(counter);
+  if (before > 0 && before < kDqPut) wait_count(counter, kDqPut);
+  return before == 0;
+}
+
+// A warp that brings a warpgroup's part of dq to the sums in global memory, in pieces, since several are faster than one.
 template <int kRow>
 __device__ __forceinline__ void bwd_add_dq(
-    BwdBlock<kRow>& block, float* dq_sums, uint32_t* dq_turns, uint32_t shared, int group
+    BwdBlock<kRow>& block, float* dq_sums, uint32_t* dq_counters, bool in_order, uint32_t shared, int group
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kPieces = 4;
   constexpr int kPieceBytes = kTile.dq_bytes() / kPieces;
   const int lane = threadIdx.x % kWarpSize;
-  const bool adds = lane < kPieces;
   const uint32_t from = shared + kTile.dq_offset() + group * kTile.dq_bytes() + lane * kPieceBytes;
   BwdTaskReader<kRow> reader = {block};
   RingPosition<kTile.step_stages> slot;
@@ -34,23 +44,27 @@ __device__ __forceinline__ void bwd_add_dq(
       __syncwarp();
       block.step.release(slot);
       slot.advance();
+      uint32_t* counter = dq_counters + tile * kTile.kGroups + group;
+      const bool is_first = wait_for_dq(counter, in_order, turn);
       float* to = dq_sums + tile * kTile.dq_floats() + (group * kTile.dq_parts() * kPieces + lane) * (kPieceBytes / 4);
-      uint32_t* turns = dq_turns + tile * kTile.kGroups + group;
-      if (dq_turns != nullptr && adds) wait_count(turns, turn);
 #pragma unroll
       for (int part = 0; part < kTile.dq_parts(); ++part, to += kTile.dq_bytes() / 4) {
         sync_threads<kGroupThreads + 32>(kDqStaged + group);
-        if (adds) {
-          add_floats(to, from, kPieceBytes);
+        if (lane < kPieces) {
+          if (is_first) {
+            put_floats(to, from, kPieceBytes);
+          } else {
+            add_floats(to, from, kPieceBytes);
+          }
           commit_stores();
           wait_stores_read();
         }
         __syncwarp();
         arrive_threads<kGroupThreads + 32>(kDqTaken + group);
       }
-      if (dq_turns != nullptr) {
-        if (adds) wait_stores();
-        add_count(turns);
+      if (is_first || in_order) {
+        wait_stores();
+        add_count(counter, in_order ? 1 : kDqPut);
       }
     }
     reader.done();

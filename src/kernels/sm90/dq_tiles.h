@@ -25,6 +25,10 @@ struct DqTiles {
   }
 };
 
+// Each warpgroup's part of a tile has a counter. Whoever comes first puts its sums there, so that nobody has to clear them, and
+// says so by kDqPut; others add to them. Where dq has to be repeatable, it is how many have added.
+inline constexpr uint32_t kDqPut = uint32_t{1} << 31;
+
 // Where quad i of a tile lies: elements (row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1). A warpgroup
 // has 64 rows and columns: its own rows of tiles of 128, or its own columns.
 struct DqPlace {

@@ -20,7 +20,7 @@ BwdWorkspace BwdWorkspace::carve(const BwdArgs& args, const BwdTile& tile, Works
   return {
       .delta = carver.take<float>(lse_size(a)),
       .dq_sums = carver.take<float>(tiles * tile.dq_floats()),
-      .dq_turns = args.deterministic ? carver.take<uint32_t>(tiles * tile.kGroups) : nullptr,
+      .dq_counters = carver.take<uint32_t>(tiles * tile.kGroups),
       .next_tile = carver.take<uint32_t>(1)};
 }
 

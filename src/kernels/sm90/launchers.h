@@ -17,10 +17,10 @@ template <class T, int kHeadDim>
 Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& context);
 
 struct BwdWorkspace {
-  float* delta;         // delta_i = dout_i . o_i - dlse_i, laid out as lse
-  float* dq_sums;       // dq / scale, in tiles (DqTiles)
-  uint32_t* dq_turns;   // for each warpgroup's part of a tile: tiles of keys that have been added; null: in any order
-  uint32_t* next_tile;  // of keys
+  float* delta;           // delta_i = dout_i . o_i - dlse_i, laid out as lse
+  float* dq_sums;         // dq / scale, in tiles (DqTiles)
+  uint32_t* dq_counters;  // of each warpgroup's part of a tile (kDqPut)
+  uint32_t* next_tile;    // of keys
 
   static BwdWorkspace carve(const BwdArgs& args, const BwdTile& tile, WorkspaceCarver& carver);
 };

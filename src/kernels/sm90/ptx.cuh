@@ -100,6 +100,14 @@ __device__ __forceinline__ void add_floats(float* to, uint32_t from, int bytes) 
                : "memory");
 }
 
+// The same in place of those in global memory.
+__device__ __forceinline__ void put_floats(float* to, uint32_t from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+               :
+               : "l"(to), "r"(from), "r"(bytes)
+               : "memory");
+}
+
 // Closes a group of this thread's stores.
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" : : : "memory"); }
 
@@ -114,12 +122,23 @@ __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait
 __device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async.global;" : : : "memory"); }
 
 // Says that all lanes of this warp are done.
-__device__ __forceinline__ void add_count(uint32_t* counter) {
+__device__ __forceinline__ void add_count(uint32_t* counter, uint32_t count) {
   fence_copies();
   __syncwarp();
   if (threadIdx.x % kWarpSize == 0) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(counter), "r"(1) : "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(counter), "r"(count) : "memory");
   }
+}
+
+// Adds 1, once for the warp; what the counter was before.
+__device__ __forceinline__ uint32_t take_count(uint32_t* counter) {
+  uint32_t before = 0;
+  if (threadIdx.x % kWarpSize == 0) {
+    asm volatile("atom.acquire.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(1) : "memory");
+  }
+  before = __shfl_sync(kFullWarp, before, 0);
+  fence_copies();
+  return before;
 }
 
 // Waits, as a thread, until a counter is at least this.

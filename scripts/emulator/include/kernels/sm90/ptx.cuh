@@ -31,14 +31,19 @@ inline void store_box(const CUtensorMap& map, uint32_t from, int column, int row
   emulator::store_box(map, from, {column, row, head, entry});
 }
 inline void add_floats(float* to, uint32_t from, int bytes) { emulator::add_floats(to, from, bytes); }
+inline void put_floats(float* to, uint32_t from, int bytes) { emulator::put_floats(to, from, bytes); }
 inline void commit_stores() { emulator::commit_stores(); }
 inline void wait_stores_read() { emulator::wait_stores_read(); }
 inline void wait_stores() { emulator::wait_stores_read(); }
 
 // Blocks run one after the other: what is not counted yet will not be.
-inline void add_count(uint32_t* counter) {
+inline void add_count(uint32_t* counter, uint32_t count) {
   __syncwarp();
-  if (threadIdx.x % kWarpSize == 0) ++*counter;
+  if (threadIdx.x % kWarpSize == 0) *counter += count;
+}
+inline uint32_t take_count(uint32_t* counter) {
+  const uint32_t before = threadIdx.x % kWarpSize == 0 ? (*counter)++ : 0;
+  return __shfl_sync(kFullWarp, before, 0);
 }
 inline void wait_count(const uint32_t* counter, uint32_t count) {
   if (*counter < count) emulator::fault("a wait for what no block has counted");
