@@ -261,6 +261,14 @@ TEST(KeyScheduleTest, DeterministicHeadsTakeTurns) {
   EXPECT_EQ(schedule.at(8).block, 30);
 }
 
+// To wait for whoever comes first pays where few tiles of keys meet, or do not meet at one time.
+TEST(KeyScheduleTest, SumsOfDq) {
+  EXPECT_EQ(KeySchedule::of(attention(1, 1, 16384, false), 128, false).dq, DqSums::kFirstPuts);
+  EXPECT_EQ(KeySchedule::of(attention(1, 1, 1024, true), 128, false).dq, DqSums::kFirstPuts);
+  EXPECT_EQ(KeySchedule::of(attention(1, 1, 1025, true), 128, false).dq, DqSums::kCleared);
+  EXPECT_EQ(KeySchedule::of(attention(1, 1, 16384, true), 128, true).dq, DqSums::kInOrder);
+}
+
 TEST(KeyScheduleTest, OnlyWithoutMaskAndOrderTilesAreStaggered) {
   EXPECT_TRUE(KeySchedule::of(attention(1, 1, 4096, false), 128, false).staggered);
   EXPECT_FALSE(KeySchedule::of(attention(1, 1, 4096, true), 128, false).staggered);

@@ -35,10 +35,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     const __grid_constant__ BwdMaps maps,
     const __grid_constant__ BwdArgs args,
     const __grid_constant__ KeySchedule schedule,
-    const float* delta,
-    float* dq_sums,
-    uint32_t* dq_counters,
-    uint32_t* next_tile
+    const __grid_constant__ BwdWorkspace workspace
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -59,18 +56,18 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), 1) bwd_kernel(
     const int warp = __shfl_sync(kFullWarp, threadIdx.x / kWarpSize, 0);
     if (warp == 0) {
       if (threadIdx.x == 0)
-        bwd_load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared), next_tile);
+        bwd_load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared), workspace.next_tile);
     } else if (warp == 1) {
-      bwd_describe_steps<kRow>(args, schedule, delta, block, shared_address(shared));
+      bwd_describe_steps<kRow>(args, schedule, workspace.delta, block, shared_address(shared));
     } else {
-      bwd_add_dq<kRow>(block, dq_sums, dq_counters, schedule.descending, shared_address(shared), warp - 2);
+      bwd_add_dq<kRow>(block, workspace.dq_sums, workspace.dq_counters, schedule.dq, shared_address(shared), warp - 2);
     }
   } else {
     take_registers<kTile.consumer_registers>();
     if constexpr (kTile.splits_roles()) {
-      bwd_compute_split_tiles<T, kRow, kPlain>(args, delta, block, shared_address(shared), group - 1);
+      bwd_compute_split_tiles<T, kRow, kPlain>(args, workspace.delta, block, shared_address(shared), group - 1);
     } else {
-      bwd_compute_tiles<T, kRow, kPlain>(args, delta, block, shared_address(shared), group - 1);
+      bwd_compute_tiles<T, kRow, kPlain>(args, workspace.delta, block, shared_address(shared), group - 1);
     }
   }
 }
@@ -81,40 +78,25 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
     constexpr BwdTile kTile = kBwdTiles[kRow];
     constexpr cuflashDataType_t kDType = std::is_same_v<T, __half> ? CUFLASH_R_16F : CUFLASH_R_16BF;
     constexpr BwdBoxes kBoxes = {.q_rows = kTile.block_m, .kv_rows = kTile.block_n};
+    const Attention& a = args.attention;
     WorkspaceCarver carver(context.workspace);
     const BwdWorkspace workspace = BwdWorkspace::carve(args, kTile, carver);
+    const KeySchedule schedule = KeySchedule::of(a, kTile.block_n, args.deterministic);
     BwdMaps maps{};
     if (context.mode == LaunchMode::kRun) CUFLASH_TRY(check_cuda(make_maps(args, kDType, kBoxes, &maps), "sm90 bwd"));
     if (plan.query_blocks > 0 || plan.key_blocks > 0) {
       const LaunchShape shape = {std::max<int64_t>(plan.query_blocks, 1), kRowThreads, 0};
       const auto kernel = bwd_prepare_kernel<T, kRow>;
-      CUFLASH_TRY(launch(
-          context, "sm90 bwd_prepare", kernel, shape, args, workspace.delta, workspace.dq_counters, workspace.next_tile
-      ));
+      CUFLASH_TRY(launch(context, "sm90 bwd_prepare", kernel, shape, args, workspace, schedule.dq == DqSums::kCleared));
     }
     if (plan.key_blocks > 0) {
       const LaunchShape shape = {plan.key_blocks, kTile.threads(), kTile.shared_bytes()};
-      const auto kernel = is_plain(args.attention) ? bwd_kernel<T, kRow, true> : bwd_kernel<T, kRow, false>;
-      CUFLASH_TRY(launch(
-          context,
-          "sm90 bwd",
-          kernel,
-          shape,
-          maps,
-          args,
-          KeySchedule::of(args.attention, kTile.block_n, args.deterministic),
-          workspace.delta,
-          workspace.dq_sums,
-          workspace.dq_counters,
-          workspace.next_tile
-      ));
+      const auto kernel = is_plain(a) ? bwd_kernel<T, kRow, true> : bwd_kernel<T, kRow, false>;
+      CUFLASH_TRY(launch(context, "sm90 bwd", kernel, shape, maps, args, schedule, workspace));
     }
     if (plan.query_blocks == 0) return Status();
     const LaunchShape shape = {plan.query_blocks, kRowThreads, sizeof(DqRows<T, kRow>)};
-    const auto kernel = bwd_finish_kernel<T, kRow>;
-    return launch(
-        context, "sm90 bwd_finish", kernel, shape, args, workspace.delta, workspace.dq_sums, workspace.dq_counters
-    );
+    return launch(context, "sm90 bwd_finish", bwd_finish_kernel<T, kRow>, shape, args, workspace);
   });
 }
 

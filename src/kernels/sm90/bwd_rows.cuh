@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// What comes before and behind the main kernel of the backward pass, tile by tile of dq: delta and clear counters, and
-// dq = scale * sums.
+// What comes before and behind the main kernel of the backward pass, tile by tile of dq: delta, and counters and perhaps sums
+// that are clear; and dq = scale * sums.
 #pragma once
 
 #include "kernels/common/bwd_delta.cuh"
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/numeric_traits.cuh"
 #include "kernels/sm90/dq_tiles.h"
+#include "kernels/sm90/launchers.h"
 #include "kernels/sm90/tiles.h"
 
 namespace cuflash::sm90 {
@@ -26,13 +27,16 @@ __device__ __forceinline__ void for_each_dq_tile(const Attention& a, F&& f) {
 
 template <class T, int kRow>
 __global__ void __launch_bounds__(kRowThreads)
-    bwd_prepare_kernel(const BwdArgs args, float* delta, uint32_t* dq_counters, uint32_t* next_tile) {
+    bwd_prepare_kernel(const BwdArgs args, const BwdWorkspace workspace, const bool clears) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr RowGroups kGroups = {kRowThreads * kRowsAtOnce / kTile.block_m, true};
-  if (blockIdx.x == 0 && threadIdx.x == 0) *next_tile = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) *workspace.next_tile = 0;
   for_each_dq_tile<kTile.block_m>(args.attention, [&](const auto& at, const auto& s, const Range& rows, int64_t tile) {
-    store_delta<T>(args, kGroups, s, at.head, rows, delta);
-    if (threadIdx.x < kTile.kGroups) dq_counters[tile * kTile.kGroups + threadIdx.x] = 0;
+    store_delta<T>(args, kGroups, s, at.head, rows, workspace.delta);
+    if (clears) clear_floats<kVectorSize<float>>(workspace.dq_sums + tile * kTile.dq_floats(), kTile.dq_floats());
+    if (threadIdx.x < kTile.kGroups) {
+      workspace.dq_counters[tile * kTile.kGroups + threadIdx.x] = clears ? kDqPut : 0;
+    }
   });
 }
 
@@ -81,8 +85,7 @@ __device__ __forceinline__ bool stage_dq(
 }
 
 template <class T, int kRow>
-__global__ void __launch_bounds__(kRowThreads)
-    bwd_finish_kernel(const BwdArgs args, const float* delta, const float* dq_sums, const uint32_t* dq_counters) {
+__global__ void __launch_bounds__(kRowThreads) bwd_finish_kernel(const BwdArgs args, const BwdWorkspace workspace) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kBlockM = kTile.block_m;
   constexpr int kVectors = kTile.head_dim / kVectorSize<T>;  // of a row
@@ -93,8 +96,8 @@ __global__ void __launch_bounds__(kRowThreads)
     __syncthreads();  // the tile before is done
     if (threadIdx.x < kBlockM) staged.not_finite[threadIdx.x] = false;
     __syncthreads();
-    const float* sums = dq_sums + tile * kTile.dq_floats();
-    const bool has_sums = dq_counters[tile * kTile.kGroups] != 0;  // else no key sees these rows
+    const float* sums = workspace.dq_sums + tile * kTile.dq_floats();
+    const bool has_sums = workspace.dq_counters[tile * kTile.kGroups] != 0;  // else no key sees these rows
     const bool not_finite = __syncthreads_or(stage_dq<T, kRow>(staged, sums, has_sums, a.scale, a.head_dim));
     const int count = rows.end - rows.begin;
     for (int i = threadIdx.x; i < count * kVectors; i += kRowThreads) {
@@ -109,7 +112,9 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll 1
     for (int row = threadIdx.x / kWarpSize; row < count; row += kRowThreads / kWarpSize) {
       if (!staged.not_finite[row]) continue;
-      bwd_exact_query<T, kTile.head_dim>(args, delta, s, at.batch, at.head, rows.begin + row, threadIdx.x % kWarpSize);
+      bwd_exact_query<T, kTile.head_dim>(
+          args, workspace.delta, s, at.batch, at.head, rows.begin + row, threadIdx.x % kWarpSize
+      );
     }
   });
 }

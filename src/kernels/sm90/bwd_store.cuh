@@ -5,13 +5,15 @@
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/fragment_store.cuh"
 #include "kernels/sm90/bwd_block.cuh"
+#include "kernels/sm90/schedule.h"
 
 namespace cuflash::sm90 {
 
 // Waits until a part of dq can be added to what is there; whether there is nothing yet. `turn`: how many tiles of keys have to
 // come before, if the order counts.
-__device__ __forceinline__ bool wait_for_dq(uint32_t* counter, bool in_order, uint32_t turn) {
-  if (in_order) {
+__device__ __forceinline__ bool wait_for_dq(uint32_t* counter, DqSums sums, uint32_t turn) {
+  if (sums == DqSums::kCleared) return false;
+  if (sums == DqSums::kInOrder) {
     wait_count(counter, turn);
     return turn == 0;
   }
@@ -23,7 +25,7 @@ __device__ __forceinline__ bool wait_for_dq(uint32_t* counter, bool in_order, ui
 // A warp that brings a warpgroup's part of dq to the sums in global memory, in pieces, since several are faster than one.
 template <int kRow>
 __device__ __forceinline__ void bwd_add_dq(
-    BwdBlock<kRow>& block, float* dq_sums, uint32_t* dq_counters, bool in_order, uint32_t shared, int group
+    BwdBlock<kRow>& block, float* dq_sums, uint32_t* dq_counters, DqSums sums, uint32_t shared, int group
 ) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr int kPieces = 4;
@@ -45,7 +47,7 @@ __device__ __forceinline__ void bwd_add_dq(
       block.step.release(slot);
       slot.advance();
       uint32_t* counter = dq_counters + tile * kTile.kGroups + group;
-      const bool is_first = wait_for_dq(counter, in_order, turn);
+      const bool is_first = wait_for_dq(counter, sums, turn);
       float* to = dq_sums + tile * kTile.dq_floats() + (group * kTile.dq_parts() * kPieces + lane) * (kPieceBytes / 4);
 #pragma unroll
       for (int part = 0; part < kTile.dq_parts(); ++part, to += kTile.dq_bytes() / 4) {
@@ -62,9 +64,9 @@ __device__ __forceinline__ void bwd_add_dq(
         __syncwarp();
         arrive_threads<kGroupThreads + 32>(kDqTaken + group);
       }
-      if (is_first || in_order) {
+      if (is_first || sums == DqSums::kInOrder) {
         wait_stores();
-        add_count(counter, in_order ? 1 : kDqPut);
+        add_count(counter, sums == DqSums::kInOrder ? 1 : kDqPut);
       }
     }
     reader.done();

@@ -74,6 +74,13 @@ struct Schedule {
   }
 };
 
+// How tiles of keys come together in sums of dq.
+enum class DqSums {
+  kCleared,    // all add to zeros
+  kFirstPuts,  // whoever comes first puts its sums there, and others that are there by then wait
+  kInOrder,    // the same, and each waits for its turn: repeatable
+};
+
 // Of the backward pass: tiles of keys in the order in which blocks take them from a counter. With a mask they differ in
 // length, and the first are the longest: those of a few heads come first, whose rows stay in the L2 cache. All in 32 bits:
 // who looks a tile up has few registers.
@@ -86,8 +93,10 @@ struct KeySchedule {
   uint32_t group_size;   // heads of queries for each of keys
   bool staggered;        // tiles of a head begin at different query rows
   bool descending;       // a head's last tile comes first
+  DqSums dq;
 
   static constexpr int64_t kMaxTiles = INT32_MAX;
+  static constexpr int32_t kFewBlocks = 8;  // of a head: beyond, under a mask, waiting costs more than clearing
   static constexpr int32_t kElementsInFlight = 1 << 22;  // of keys
 
   CUFLASH_HD static int64_t tiles_of(const Attention& a, int block_n) {
@@ -100,6 +109,7 @@ struct KeySchedule {
     const int32_t blocks_per_head = ceil_div(most_keys(a), block_n);
     const int32_t tiles_in_flight = deterministic ? kElementsInFlight / a.head_dim / block_n : kTilesInFlight;
     const bool in_groups = masks_pairs(a) || deterministic;
+    const bool clears = masks_pairs(a) && blocks_per_head > kFewBlocks;
     const int32_t group_heads = in_groups && blocks_per_head > 0 ? tiles_in_flight / blocks_per_head : 1;
     return {
         .tiles = static_cast<uint32_t>(tiles_of(a, block_n)),
@@ -109,7 +119,10 @@ struct KeySchedule {
         .group_heads = static_cast<uint32_t>(group_heads > 1 ? group_heads : 1),
         .group_size = static_cast<uint32_t>(cuflash::group_size(a)),
         .staggered = !masks_pairs(a) && !deterministic,
-        .descending = deterministic};
+        .descending = deterministic,
+        .dq = deterministic ? DqSums::kInOrder
+              : clears      ? DqSums::kCleared
+                            : DqSums::kFirstPuts};
   }
 
   CUFLASH_HD TileCoord at(uint32_t tile) const {
