@@ -138,7 +138,7 @@ TEST(Sm90LaunchTest, Backward) {
       SCOPED_TRACE("head_dim " + std::to_string(dims.wider()) + ", seqlen_k " + std::to_string(seqlen_k));
       const BwdTile* tile = tile_with(kBwdTiles, dims.wider(), kKilobytes);
       ASSERT_NE(tile, nullptr);
-      const Shape shape = {2, 4, 2, 100, seqlen_k, dims.q, dims.v};
+      const Shape shape = {2, 2, 1, 100, seqlen_k, dims.q, dims.v};
       const Launched run = launched_by<Backward>("sm90", CUFLASH_R_16BF, kKilobytes, shape);
       const int64_t rows = int64_t{shape.batch} * shape.num_heads * shape.seqlen_q;
       const int64_t queries = num_tiles(shape.batch, shape.num_heads, ceil_div(shape.seqlen_q, tile->block_m));

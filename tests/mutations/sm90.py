@@ -343,8 +343,8 @@ FAULTS = [
         "name": "one_head_of_the_group",
         "what": "Keys see the rows of the first query head of their group only, once for each head.",
         "file": "src/kernels/sm90/bwd_load.cuh",
-        "old": "               at.head,",
-        "new": "               task.at.head * static_cast<int32_t>(schedule.group_size),",
+        "old": "* kBlockM), at.head, static_cast",
+        "new": "* kBlockM), task.at.head * static_cast<int32_t>(schedule.group_size), static_cast",
         "units": BACKWARD,
     },
     {

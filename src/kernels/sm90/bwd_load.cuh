@@ -61,9 +61,8 @@ __device__ __forceinline__ void bwd_load_tiles(
     describe_task<kRow>(a, schedule, schedule.at(tile), task);
     if (task.own.empty()) continue;
     post();
-    const auto load_step = [&]<int kStages>(
-                               RingBarriers<kStages>& ring, int offset, const CUtensorMap& map, const BwdWalk& at
-                           ) {
+    BwdWalk at = {task.start, task.at.head * static_cast<int32_t>(schedule.group_size)};
+    const auto load_step = [&]<int kStages>(RingBarriers<kStages>& ring, int offset, const CUtensorMap& map) {
       const RingPosition<kStages> to = ring_position<kStages>(count);
       ring.wait_empty(to);
       arrive_expecting(ring.full_at(to), kTile.rows_bytes());
@@ -86,15 +85,14 @@ __device__ __forceinline__ void bwd_load_tiles(
           {static_cast<int>(task.s.k.first + task.own.begin), task.at.head, static_cast<int>(task.s.k.batch)}
       );
     };
-    BwdWalk at = {task.start, task.at.head * static_cast<int32_t>(schedule.group_size)};
     for (int32_t i = 0; i < task.steps; ++i, ++count, at.advance(task)) {
-      load_step(block.q, kTile.q_offset(), maps.q, at);
+      load_step(block.q, kTile.q_offset(), maps.q);
       if (i == 0) {
         load_keys(block.k, kTile.k_offset(), maps.k);
         load_keys(block.v, kTile.v_offset(), maps.v);
         kv.advance();
       }
-      load_step(block.dout, kTile.dout_offset(), maps.dout, at);
+      load_step(block.dout, kTile.dout_offset(), maps.dout);
     }
   }
   post();
