@@ -72,7 +72,10 @@ for program in "${programs[@]}"; do
   for tool in "${tools[@]}"; do
     start=$SECONDS
     verdict=ok
-    timeout 300 "$sanitizer" --tool "$tool" --error-exitcode 97 --print-limit 20 \
+    options=()
+    # Of sums of dq that the copy engine has stored (sm90's bwd_kernel), initcheck knows nothing: their reader is left out.
+    [[ $tool != initcheck ]] || options=(--kernel-regex-exclude kns=bwd_finish_kernel)
+    timeout 300 "$sanitizer" --tool "$tool" --error-exitcode 97 --print-limit 20 "${options[@]}" \
       "$program" --gtest_filter='Sanitizer.*:*/Sanitizer.*' >"$log" 2>&1 || verdict=FAILED
     count=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log")
     skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$log" | head -n 1)

@@ -98,7 +98,7 @@ struct BwdBlock {
     v.init(kConsumerWarps);
     q.init(kConsumerWarps);
     dout.init(kConsumerWarps);
-    step.init(kConsumerWarps + kStoreWarps);
+    step.init(kConsumerWarps + kStoreWarps, kWarpSize);
     publish_barriers();
   }
 };

@@ -174,8 +174,7 @@ __device__ __forceinline__ void bwd_describe_steps(
         clear_rows<kBlockM, kHeadDim>(shared + kTile.dout_offset() + dout.stage * kTile.rows_bytes(), mask.columns);
         publish_writes();
       }
-      __syncwarp();
-      if (lane == 0) arrive(block.step.full_at(slot));
+      arrive(block.step.full_at(slot));  // each lane, for what it has written
     }
     reader.done();
   }

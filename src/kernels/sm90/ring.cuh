@@ -33,9 +33,9 @@ struct RingBarriers {
   uint64_t full[kStages];
   uint64_t empty[kStages];
 
-  __device__ void init(int consumers) {
+  __device__ void init(int consumers, int producers = 1) {
     for (int i = 0; i < kStages; ++i) {
-      init_barrier(shared_address(&full[i]), 1);
+      init_barrier(shared_address(&full[i]), producers);
       init_barrier(shared_address(&empty[i]), consumers);
     }
   }

@@ -102,7 +102,7 @@ struct BwdTile {
 inline constexpr std::array kBwdTiles = {
     BwdTile{.head_dim = 64,  .block_m = 128, .q_stages = 2, .dout_stages = 2, .step_stages = 2, .loader_registers = 24, .consumer_registers = 240},
     BwdTile{.head_dim = 128, .block_m = 64,  .q_stages = 3, .dout_stages = 2, .step_stages = 4, .loader_registers = 24, .consumer_registers = 240},
-    BwdTile{.head_dim = 256, .block_m = 64,  .q_stages = 2, .dout_stages = 1, .step_stages = 3, .loader_registers = 24, .consumer_registers = 240, .block_n = 64},
+    BwdTile{.head_dim = 256, .block_m = 64,  .q_stages = 2, .dout_stages = 1, .step_stages = 4, .loader_registers = 24, .consumer_registers = 240, .block_n = 64},
 };
 // clang-format on
 
