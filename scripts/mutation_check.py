@@ -173,6 +173,19 @@ def problems_of(mutants, wanted, known, emulated=False):
     return found + [f"{name}: {entry['verdict']}" for name, entry in mutants.items() if entry["verdict"] not in caught]
 
 
+def completed(path, record):
+    """An earlier record of the same sources, with these faults in place of what it says of them."""
+    earlier = json.loads(path.read_text())
+    if earlier["digest"] != record["digest"]:
+        sys.exit(f"error: {path} is of other sources: it cannot be completed")
+    again = tuple(f"{name}: " for name in record["mutants"])
+    problems = [problem for problem in earlier["problems"] if not problem.startswith(again)] + record["problems"]
+    return {
+        **earlier, "pass": not problems, "problems": problems, "date": record["date"], "commit": record["commit"],
+        "seconds": round(earlier["seconds"] + record["seconds"], 1), "mutants": {**earlier["mutants"], **record["mutants"]},
+    }  # fmt: skip
+
+
 def run(options):
     start = time.monotonic()
     ready = options.build_dir / "ready"
@@ -183,6 +196,10 @@ def run(options):
     if built["digest"] != source_digest.digest(hashes):
         sys.exit("error: the mutants were built from other sources: build again")
     faults = selected_faults(options.room)
+    if options.fault:
+        faults = [fault for fault in faults if fault.id in options.fault]
+        if len(faults) < len(options.fault):
+            sys.exit(f"error: not all of {', '.join(options.fault)} are in the lists of {', '.join(options.room)}")
     missing = [fault.id for fault in faults if fault.id not in built["mutants"]]
     if missing:
         sys.exit(f"error: not built: {', '.join(missing)}")
@@ -209,6 +226,8 @@ def run(options):
     if options.out:
         name = gpu_evidence.slug(gpu["name"]) if gpu else "emulated_device" if emulated else "host"
         path = options.out / f"{name}.json"
+        if options.fault:
+            record = completed(path, record)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, indent=1) + "\n")
         print(f"    {path}")
@@ -299,6 +318,7 @@ def main():
             sub.add_argument("--arch", required=True)
         if function is run:
             sub.add_argument("--out", type=pathlib.Path)
+            sub.add_argument("--fault", action="append", default=[])
     options = parser.parse_args()
     if hasattr(options, "build_dir"):
         options.build_dir = options.build_dir.resolve()

@@ -6,6 +6,8 @@
 # usage: scripts/mutation_check.sh [OPTION]...
 #   --room NAME      the faults of this room, or common; may be repeated. By default all that this machine can run:
 #                    without a GPU and --emulate those of common and host, whose tests run on the CPU
+#   --fault ID       this one alone, room/name as the run prints it; may be repeated. It completes a record of the same
+#                    sources in --out
 #   --build-dir DIR  by default build-mutations
 #   --no-run         only builds, for another machine: carry DIR/ready.tar.xz there
 #   --no-build       uses DIR/ready, or DIR/ready.tar.xz if that is all there is; needs no compiler
@@ -25,6 +27,7 @@ build_dir=$repo_dir/build-mutations
 rooms=()
 build=yes
 run=yes
+faults=()
 architectures=""
 emulate=no
 out_dir=""
@@ -32,6 +35,7 @@ jobs=4
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --room) rooms+=("$(value_of "$@")"); shift 2 ;;
+    --fault) faults+=(--fault "$(value_of "$@")"); shift 2 ;;
     --build-dir) build_dir=$(realpath -m -- "$(value_of "$@")"); shift 2 ;;
     --no-run) run=no; shift ;;
     --no-build) build=no; shift ;;
@@ -83,5 +87,5 @@ fi
 if [[ $run == yes ]]; then
   step "Running them"
   python3 -B "$check" run --build-dir "$build_dir" "${room_options[@]}" --jobs "$jobs" \
-    ${out_dir:+--out "$out_dir"}
+    "${faults[@]}" ${out_dir:+--out "$out_dir"}
 fi

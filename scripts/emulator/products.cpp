@@ -64,6 +64,7 @@ struct Group {
 struct Warp {
   Group open;
   std::deque<Group> committed;
+  Queue late;                      // for the end of products
   std::map<float*, Sums> running;  // by the place of lane 0
 };
 
@@ -227,7 +228,13 @@ void commit_products() {
   );
 }
 
+// Products read their operands for as long as they may: whoever can run does so first, and may spoil them.
 void wait_products(unsigned pending_groups) {
+  Warp& warp = own_warp();
+  if (warp.committed.size() > pending_groups) {
+    meet_warp([](const void* const*) { do_later([&warp = own_warp()] { warp.late.wake(); }); }, nullptr);
+    warp.late.wait();
+  }
   meet_warp(
       [](const void* const* lanes) {
         Warp& warp = own_warp();
