@@ -76,6 +76,18 @@ TEST(FeaturesTest, AloneAndInPairs) {
   expect_conformance(every_nth(cases, host ? by_level(kNthOnHost) : by_level(kNthOnGpu)));
 }
 
+// Head dims for which kernels have code of their own: every feature alone.
+TEST(FeaturesTest, AloneAtWideHeads) {
+  std::vector<std::string> cases;
+  for (const std::string op : kOps) {
+    for (const std::string feature : kFeatures) {
+      cases.push_back("op=" + op + " dtype=bf16 b=2 h=2 hk=2 sq=70 sk=70 d=136 dv=136 mask=causal " + feature);
+      cases.push_back("op=" + op + " dtype=fp16 b=1 h=2 hk=2 sq=66 sk=66 d=192 dv=256 " + feature);
+    }
+  }
+  expect_conformance(cases);
+}
+
 // More tiles under a mask than 132 multiprocessors take in a few turns: blocks that stay for several tiles choose an order.
 TEST(FeaturesTest, ManyTiles) {
   expect_conformance(
