@@ -64,7 +64,9 @@ struct Group {
 struct Warp {
   Group open;
   std::deque<Group> committed;
-  Queue late;                      // for the end of products
+  Queue late;  // for the end of products
+  unsigned waits = 0;
+  unsigned ended_waits = 0;
   std::map<float*, Sums> running;  // by the place of lane 0
 };
 
@@ -232,8 +234,18 @@ void commit_products() {
 void wait_products(unsigned pending_groups) {
   Warp& warp = own_warp();
   if (warp.committed.size() > pending_groups) {
-    meet_warp([](const void* const*) { do_later([&warp = own_warp()] { warp.late.wake(); }); }, nullptr);
-    warp.late.wait();
+    meet_warp(
+        [](const void* const*) {
+          Warp& waiting = own_warp();
+          ++waiting.waits;
+          do_later([&waiting] {
+            ++waiting.ended_waits;
+            waiting.late.wake();
+          });
+        },
+        nullptr
+    );
+    while (warp.ended_waits < warp.waits) warp.late.wait();
   }
   meet_warp(
       [](const void* const* lanes) {
