@@ -177,7 +177,7 @@ class Records(unittest.TestCase):
 class Machine(unittest.TestCase):
     def test_slug(self):
         self.assertEqual(machine.slug("NVIDIA H200"), "h200")
-        self.assertEqual(machine.slug("NVIDIA A100-SXM4-80GB"), "a100-sxm4-80gb")
+        self.assertEqual(machine.slug("NVIDIA X100-SXM4-80GB"), "x100-sxm4-80gb")
 
     def test_command_has_no_folders(self):
         line = machine.command_line(["--set", "fp32", "--library", "/a/b/libcuflash.so", "--out=c/d.json"])

@@ -43,7 +43,7 @@ ONLY_IN = (
     ("cudaLaunch", re.compile(r"\bcudaLaunch\w*\("), re.compile(r"^src/runtime\.cpp$")),
     ("a CUDA runtime call", re.compile(r"\bcuda[A-Z]\w*\("), re.compile(r"^src/runtime\.cpp$")),
     ("getenv", re.compile(r"\bgetenv\b"), re.compile(r"^src/env\.cpp$")),
-    ("inline assembly", re.compile(r"\basm\b"), re.compile(r"^src/kernels/\w+/(ptx|barriers)\.cuh$|^src/kernels/sm90/")),
+    ("inline assembly", re.compile(r"\basm\b"), re.compile(r"^src/kernels/\w+/(ptx|barriers)\.cuh$|^src/kernels/sm90/wgmma\.cuh$")),
     ("CUTLASS", re.compile(r"#\s*include\s*[<\"](cute|cutlass)/"), re.compile(r"^src/kernels/sm90/")),
     ("exit or abort", re.compile(r"\b(std::)?(exit|abort)\("), re.compile(r"$^")),
     ("throw", re.compile(r"\bthrow\b"), re.compile(r"$^")),

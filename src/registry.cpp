@@ -34,7 +34,7 @@ constexpr const ForwardFamily* kForwardRows[] = {
 };
 
 constexpr const BackwardFamily* kBackwardRows[] = {
-    built::sm90()           ? &sm90::kBackward           : nullptr,  // head_dim up to 128
+    built::sm90()           ? &sm90::kBackward           : nullptr,  // as forward, but not many short sequences
     built::cp_async()       ? &cp_async::kBackward       : nullptr,
     built::wmma()           ? &wmma::kBackward           : nullptr,
     built::register_tiled() ? &register_tiled::kBackward : nullptr,

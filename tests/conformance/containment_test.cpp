@@ -87,7 +87,9 @@ Prepared prepare_with(const Injection& injection, int32_t row, bool whole_row, c
 }
 
 // Every injection into each of the rows, under each of the masks. Returns how many calls kernels accepted.
-int check_injections(const std::string& shape, const std::vector<std::string>& masks, const std::vector<int32_t>& rows) {
+int check_injections(
+    const std::string& shape, const std::vector<std::string>& masks, const std::vector<int32_t>& rows
+) {
   int cases = 0;
   for (const Injection& injection : kInjections) {
     for (const DType dtype : kAllDTypes) {
@@ -115,8 +117,7 @@ int check_injections(const std::string& shape, const std::vector<std::string>& m
 
 // Rows 0, 33 and 69 of 70: the first of all, one inside of a tile of which it is visible to some rows only, the last.
 TEST(ContainmentTest, NanAndInfinityReachOnlyRowsThatSeeThem) {
-  const std::vector<std::string> masks = {
-      "mask=causal", "mask=window wl=10 wr=4", "mask=causal packed_q=1 packed_k=1"};
+  const std::vector<std::string> masks = {"mask=causal", "mask=window wl=10 wr=4", "mask=causal packed_q=1 packed_k=1"};
   EXPECT_GE(check_injections("d=32", masks, {0, 33, 69}), 540);
 }
 

@@ -98,11 +98,12 @@ TEST(FeaturesTest, ManyTiles) {
   );
 }
 
-// Many tiles of keys that the same rows see, under a mask: how they come together in dq is a choice of its own, as is in
-// which order where that counts.
+// Many tiles of keys that the same rows see: how they come together in dq is a choice of its own, as is in which order where
+// that counts, and at which rows tiles begin.
 TEST(FeaturesTest, ManyTilesOfKeys) {
   expect_conformance(
-      {"op=bwd dtype=bf16 b=1 h=2 hk=1 sq=150 sk=1100 d=64 mask=causal",
+      {"op=bwd dtype=bf16 b=1 h=2 hk=1 sq=300 sk=300 d=64",
+       "op=bwd dtype=bf16 b=1 h=2 hk=1 sq=150 sk=1100 d=64 mask=causal",
        "op=bwd dtype=bf16 b=1 h=2 hk=1 sq=150 sk=1100 d=64 mask=causal det=1",
        "op=bwd dtype=fp16 b=1 h=1 hk=1 sq=1100 sk=1060 d=72 mask=window wl=500 wr=9 align=top_left det=1",
        "op=bwd dtype=bf16 b=1 h=1 hk=1 sq=70 sk=580 d=136 dv=200 mask=causal"}

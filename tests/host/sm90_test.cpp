@@ -271,6 +271,13 @@ TEST(Sm90RefusalTest, Backward) {
          p = unbacked({1 << 16, 4, 2, 5, 70, 64, 64});
        },
        "batch (65536) is of sequences that are too short: dq is summed in whole tiles of rows"},
+      {[](Backward& p) {  // of tiles of rows there are 2^56, of rows 2^63
+         static const int32_t lengths[1] = {};
+         p = unbacked({1 << 27, 1 << 29, 1, 1, 1, 64, 64});
+         p.cu_seqlens_q = lengths;
+         p.total_q = 1;
+       },
+       "batch (134217728) is of sequences that are too short: dq is summed in whole tiles of rows"},
       {[](Backward& p) {
          p = unbacked({1 << 20, 4, 2, 100, 1 << 20, 64, 64});
        },

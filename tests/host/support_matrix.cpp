@@ -204,10 +204,11 @@ std::string dispatch_page() {
          "kernel's\n"
          "answer for a call. A kernel may refuse a call that the tables below allow: where its tiles do not fit into "
          "the\n"
-         "shared memory of the GPU, bf16 where the GPU's tensor cores lack it (`wmma` on GPUs before 8.0), and a\n"
-         "`head_dim` or `head_dim_v` that is odd (`cp_async`) or no multiple of 8 (`sm90`). The choice for every GPU, "
-         "dtype,\n"
-         "feature and `head_dim` is frozen in\n"
+         "shared memory of the GPU, bf16 where the GPU's tensor cores lack it (`wmma` on GPUs before 8.0), a\n"
+         "`head_dim` or `head_dim_v` that is odd (`cp_async`) or no multiple of 8 (`sm90`), tensors whose strides are "
+         "0\n"
+         "or 2^40 bytes and more (`sm90`), and gradients of many short sequences (`sm90`). The choice for every GPU,\n"
+         "dtype, feature and `head_dim` is frozen in\n"
          "[tests/golden/dispatch.txt](../tests/golden/dispatch.txt).\n\n";
   out << "## Forward\n\n";
   print_order(out, &Kernel::forward, kAllFeatures & ~kBackwardOnly);

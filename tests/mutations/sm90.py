@@ -304,8 +304,8 @@ FAULTS = [
         "name": "every_dq_put",
         "what": "In a deterministic call each tile of keys puts its part of dq in place of the sums.",
         "file": "src/kernels/sm90/bwd_store.cuh",
-        "old": "    return turn == 0;\n",
-        "new": "    return true;\n",
+        "old": "return sums == DqSums::kCleared || turn > 0;",
+        "new": "return sums == DqSums::kCleared;",
         "units": BACKWARD,
     },
     {
@@ -342,7 +342,7 @@ FAULTS = [
         "file": "src/kernels/sm90/bwd_compute.cuh",
         "old": "    wait_products<kLast ? 1 : 2>();\n    pin(dv);\n    pin(p);\n    block.dout.release(dout_at(1));\n",
         "new": "    block.dout.release(dout_at(1));\n    wait_products<kLast ? 1 : 2>();\n    pin(dv);\n    pin(p);\n",
-        "units": BACKWARD,
+        "units": units("bwd", 128),  # where q has more buffers than dout: the loader takes them by turns
         "tests": [*TESTS, *RACE],
         "runs": 3,
     },
@@ -361,7 +361,7 @@ FAULTS = [
         "name": "edge_of_weights_unmasked",
         "what": "Weights of pairs that do not see each other stay.",
         "file": "src/kernels/sm90/bwd_compute.cuh",
-        "old": "    if (now.edge) hide(s);\n",
+        "old": "    if (edge) hide(s);\n",
         "new": "",
         "units": BACKWARD,
     },
@@ -369,7 +369,7 @@ FAULTS = [
         "name": "nothing_seen_counts",
         "what": "A row that saw nothing has weights.",
         "file": "src/kernels/sm90/bwd_compute.cuh",
-        "old": "    if (now.unusual) hide_rows<true>(s, shift);\n",
+        "old": "    if (unusual) hide_rows<true>(s, shift);\n",
         "new": "",
         "units": BACKWARD,
     },
@@ -404,6 +404,7 @@ FAULTS = [
         "old": "if (block == task.start) ++head;",
         "new": "if (block == task.first_block) ++head;",
         "units": BACKWARD,
+        "tests": [("test_gpu_features", "FeaturesTest.ManyTilesOfKeys", 0)],
     },
     {
         "name": "unseen_keys_unwritten",
@@ -525,6 +526,7 @@ FAULTS = [
         "old": "      give_p(slopes);\n",
         "new": "      give_p(x);\n",
         "units": SPLIT,
+        "tests": [("test_gpu_features", "FeaturesTest.AloneAtWideHeads", 0)],
     },
     {
         "name": "marks_of_dv_left_out",
@@ -533,6 +535,7 @@ FAULTS = [
         "old": "    marked |= block.marks[warp];\n",
         "new": "",
         "units": SPLIT,
+        "tests": [("test_gpu_containment", "ContainmentTest.NanAndInfinityStayAtWideHeads", 0)],
     },
     {
         "name": "split_dk_not_scaled",
@@ -541,6 +544,7 @@ FAULTS = [
         "old": "for (int j = 0; j < 4; ++j) sums[n][j] *= a.scale;",
         "new": "for (int j = 0; j < 0; ++j) sums[n][j] *= a.scale;",
         "units": SPLIT,
+        "tests": [("test_gpu_features", "FeaturesTest.AloneAtWideHeads", 0)],
     },
     *delta_faults(BACKWARD),
 ]

@@ -140,30 +140,39 @@ struct BwdComputer {
     const float2* shift = now.statistics.shift + lane % 4;
     const float2* delta = now.statistics.delta + lane % 4;
     const auto hide = [&](auto& x) { hide_pairs(x, SeenColumns(now.mask, now.key_count, lane_key, lane_row)); };
-    wait_turn();
+    const bool unusual = now.unusual, edge = now.edge;
+    RowPairs<kBlockM / 8> pairs;
     if constexpr (kPlain) {
+      pairs.read_ahead(shift);
+      wait_turn();
       wait_products<1>();
       pin(s);
-      exponentiate(s, factor, shift);
+      pairs.read_rest(shift);
+      exponentiate(s, factor, pairs);
+      pairs.read_ahead(delta);
     } else {
+      wait_turn();
       wait_products<0>();
       pin(s);
       pin(dp);
-      subtract_delta(dp, delta);
+      pairs.read(delta);
+      subtract_delta(dp, pairs);
       const float distance = now.diagonal + static_cast<float>(lane_row - lane_key);
       apply_score_backward(s, dp, args.attention, now.slope, distance);
-      exponentiate(s, factor, shift);
+      pairs.read(shift);
+      exponentiate(s, factor, pairs);
     }
     // The weights that do not wait for dp. The branches keep the wait from moving in front of the exponentials.
-    if (now.unusual) hide_rows<true>(s, shift);
-    if (now.edge) hide(s);
+    if (unusual) hide_rows<true>(s, shift);
+    if (edge) hide(s);
     if constexpr (kPlain) {
       wait_products<0>();
       pin(dp);
-      subtract_delta(dp, delta);
+      pairs.read_rest(delta);
+      subtract_delta(dp, pairs);
     }
-    if (now.unusual) hide_rows<false>(dp, shift);
-    if (now.edge) hide(dp);
+    if (unusual) hide_rows<false>(dp, shift);
+    if (edge) hide(dp);
     weigh(dp, s);
     round_weights<T>(p, s);
     round_weights<T>(ds, dp);
@@ -207,12 +216,13 @@ struct BwdComputer {
     count = __shfl_sync(kFullWarp, count, 0);  // known to the compiler as the same in all lanes: for uniform registers
     if constexpr (!kFirst) issue_dq(2);
     issue_dv<kFirst>();
-    issue_dk<kFirst>();
+    // Before dk is issued, which would take as long as dv.
     if constexpr (!kFirst) {
-      wait_products<2>();
+      wait_products<1>();
       pin(dq);
       stage_dq();
     }
+    issue_dk<kFirst>();
     if constexpr (!kLast) begin_scores();
     wait_products<kLast ? 1 : 2>();
     pin(dv);

@@ -173,15 +173,18 @@ struct BwdSplitComputer {
     const Step& now = block.steps[step_at().stage];
     const float2* shift = now.statistics.shift + lane % 4;
     const auto hide = [&](auto& y) { hide_pairs(y, SeenColumns(now.mask, now.key_count, lane_key, lane_row)); };
+    RowPairs<kBlockM / 8> pairs;
     if constexpr (!kHasP) {
-      subtract_delta(x, now.statistics.delta + lane % 4);
+      pairs.read(now.statistics.delta + lane % 4);
+      subtract_delta(x, pairs);
       if (now.unusual) hide_rows<false>(x, shift);
       if (now.edge) hide(x);
       take_p();
       round_weights<T>(weights, x);
       give_ds();
     } else if constexpr (kPlain) {
-      exponentiate(x, factor, shift);
+      pairs.read(shift);
+      exponentiate(x, factor, pairs);
       if (now.unusual) hide_rows<true>(x, shift);
       if (now.edge) hide(x);
       give_p(x);
@@ -192,7 +195,8 @@ struct BwdSplitComputer {
       apply_score_backward(
           x, slopes, args.attention, now.slope, now.diagonal + static_cast<float>(lane_row - lane_key)
       );
-      exponentiate(x, factor, shift);
+      pairs.read(shift);
+      exponentiate(x, factor, pairs);
       if (now.unusual) {
         hide_rows<true>(x, shift);
         hide_rows<false>(slopes, shift);
@@ -295,7 +299,7 @@ __device__ __forceinline__ void store_split_keys(
   const int warp = threadIdx.x % kGroupThreads / kWarpSize;
   const bool masked = masks_pairs(a);
   using Sums = float(&)[1][kBlocks][4];
-  const Sums all = reinterpret_cast<Sums>(sums);
+  Sums all = reinterpret_cast<Sums>(sums);
   unsigned marked = 0;
   if (masked) marked = rows_where<2>(own.end - own.begin, [&](int i) { return !row_is_finite(all, i); });
   if constexpr (!kHasDv) {

@@ -9,14 +9,18 @@
 
 namespace cuflash::sm90 {
 
-// Waits until a part of dq can be added to what is there; whether there is nothing yet. `turn`: how many tiles of keys have to
-// come before, if the order counts.
-__device__ __forceinline__ bool wait_for_dq(uint32_t* counter, DqSums sums, uint32_t turn) {
-  if (sums == DqSums::kCleared) return false;
-  if (sums == DqSums::kInOrder) {
-    wait_count(counter, turn);
-    return turn == 0;
-  }
+// Whether it is known that there are sums of dq to add to. `turn`: how many tiles of keys have to come before, if the order
+// counts; then this waits for them.
+__device__ __forceinline__ bool dq_is_there(const uint32_t* counter, DqSums sums, uint32_t turn) {
+  if (sums == DqSums::kFirstPuts) return read_count(counter) >= kDqPut;
+  if (sums == DqSums::kInOrder) wait_count(counter, turn);
+  return sums == DqSums::kCleared || turn > 0;
+}
+
+// Whether this warp's part is the first one; if not, that of another block is there. Blocks wait for the first one's: a warp
+// asks with its part at hand, which it then stores whatever others wait for. Otherwise two blocks, of each the other's part
+// the first one somewhere, could wait for each other.
+__device__ __forceinline__ bool is_first_dq(uint32_t* counter) {
   const uint32_t before = take_count(counter);
   if (before > 0 && before < kDqPut) wait_count(counter, kDqPut);
   return before == 0;
@@ -47,13 +51,14 @@ __device__ __forceinline__ void bwd_add_dq(
       block.step.release(slot);
       slot.advance();
       uint32_t* counter = dq_counters + tile * kTile.kGroups + group;
-      const bool is_first = wait_for_dq(counter, sums, turn);
+      bool puts = !dq_is_there(counter, sums, turn);
       float* to = dq_sums + tile * kTile.dq_floats() + (group * kTile.dq_parts() * kPieces + lane) * (kPieceBytes / 4);
 #pragma unroll
       for (int part = 0; part < kTile.dq_parts(); ++part, to += kTile.dq_bytes() / 4) {
         sync_threads<kGroupThreads + 32>(kDqStaged + group);
+        if (part == 0 && puts && sums == DqSums::kFirstPuts) puts = is_first_dq(counter);
         if (lane < kPieces) {
-          if (is_first) {
+          if (puts) {
             put_floats(to, from, kPieceBytes);
           } else {
             add_floats(to, from, kPieceBytes);
@@ -64,7 +69,7 @@ __device__ __forceinline__ void bwd_add_dq(
         __syncwarp();
         arrive_threads<kGroupThreads + 32>(kDqTaken + group);
       }
-      if (is_first || sums == DqSums::kInOrder) {
+      if (puts || sums == DqSums::kInOrder) {
         wait_stores();
         add_count(counter, sums == DqSums::kInOrder ? 1 : kDqPut);
       }
@@ -105,8 +110,8 @@ __device__ __forceinline__ void store_keys(
 ) {
   const Attention& a = args.attention;
   using Sums = float(&)[1][kBlocks][4];
-  const Sums dk_sums = reinterpret_cast<Sums>(dk);
-  const Sums dv_sums = reinterpret_cast<Sums>(dv);
+  Sums dk_sums = reinterpret_cast<Sums>(dk);
+  Sums dv_sums = reinterpret_cast<Sums>(dv);
   unsigned marked = 0;
   if (masks_pairs(a)) {
     marked = rows_where<2>(own.end - own.begin, [&](int i) {

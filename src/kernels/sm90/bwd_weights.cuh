@@ -5,6 +5,7 @@
 
 #include "kernels/common/fragment_score.cuh"
 #include "kernels/common/mask.h"
+#include "kernels/sm90/ptx.cuh"
 
 namespace cuflash::sm90 {
 
@@ -13,6 +14,29 @@ template <int kRows>
 struct BwdStatistics {
   float2 shift[kRows / 2];  // -lse in base 2
   float2 delta[kRows / 2];  // -delta
+};
+
+// The pairs of a lane's query rows, for a tile of kBlocks blocks of columns. The first ones are read before the products that
+// they are for have come, as many as there are registers for: reads of shared memory come after those of products.
+template <int kBlocks>
+struct RowPairs {
+  static constexpr int kAhead = 6;
+  float2 at[kBlocks];
+
+  __device__ __forceinline__ void read_ahead(const float2* from) {
+    keep_order();
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) at[n] = from[4 * n];
+    keep_order();
+  }
+  __device__ __forceinline__ void read_rest(const float2* from) {
+#pragma unroll
+    for (int n = kAhead; n < kBlocks; ++n) at[n] = from[4 * n];
+  }
+  __device__ __forceinline__ void read(const float2* from) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) at[n] = from[4 * n];
+  }
 };
 
 // Calls f(x, i, n, e) for a lane's elements.
@@ -27,10 +51,10 @@ __device__ __forceinline__ void for_each_element(float (&x)[kBlocks][4], F&& f) 
 
 // s, of which factor * s is the score in base 2, becomes p.
 template <int kBlocks>
-__device__ __forceinline__ void exponentiate(float (&s)[kBlocks][4], float factor, const float2* shift) {
+__device__ __forceinline__ void exponentiate(float (&s)[kBlocks][4], float factor, const RowPairs<kBlocks>& shift) {
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
-    const float2 pair = shift[4 * n];
+    const float2 pair = shift.at[n];
     s[n][0] = exp2_to_zero(fmaf(s[n][0], factor, pair.x));
     s[n][1] = exp2_to_zero(fmaf(s[n][1], factor, pair.y));
     s[n][2] = exp2_to_zero(fmaf(s[n][2], factor, pair.x));
@@ -40,10 +64,10 @@ __device__ __forceinline__ void exponentiate(float (&s)[kBlocks][4], float facto
 
 // dp becomes dp - delta.
 template <int kBlocks>
-__device__ __forceinline__ void subtract_delta(float (&dp)[kBlocks][4], const float2* delta) {
+__device__ __forceinline__ void subtract_delta(float (&dp)[kBlocks][4], const RowPairs<kBlocks>& delta) {
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
-    const float2 pair = delta[4 * n];
+    const float2 pair = delta.at[n];
     dp[n][0] += pair.x;
     dp[n][1] += pair.y;
     dp[n][2] += pair.x;
@@ -99,7 +123,7 @@ template <bool kLimit, int kBlocks>
 __device__ __forceinline__ void hide_rows(float (&x)[kBlocks][4], const float2* shift) {
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
-    asm volatile("" : : : "memory");  // one pair at a time: registers are for weights
+    keep_order();  // one pair at a time: registers are for weights
     const float2 pair = shift[4 * n];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {

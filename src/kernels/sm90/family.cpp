@@ -84,7 +84,7 @@ Refusal refine_backward(const BackwardProblem& problem, const Device& device) {
   }
   const int64_t tiles = DqTiles::of(a, tile->block_m).count();
   const int64_t tile_bytes = int64_t{4} * tile->dq_floats();
-  if (tiles <= kSmallSumsBytes / tile_bytes || tiles * tile->block_m <= 2 * lse_size(a)) return Refusal();
+  if (tiles <= kSmallSumsBytes / tile_bytes || tiles <= lse_size(a) / (tile->block_m / 2)) return Refusal();
   constexpr const char* kRule = "is of sequences that are too short: dq is summed in whole tiles of rows";
   return tiles <= kMostSumsBytes / tile_bytes ? declines("batch", a.batch, kRule) : cannot("batch", a.batch, kRule);
 }

@@ -141,6 +141,17 @@ __device__ __forceinline__ uint32_t take_count(uint32_t* counter) {
   return before;
 }
 
+// What the counter is, the same for all lanes.
+__device__ __forceinline__ uint32_t read_count(const uint32_t* counter) {
+  uint32_t now = 0;
+  if (threadIdx.x % kWarpSize == 0) {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+  }
+  now = __shfl_sync(kFullWarp, now, 0);
+  fence_copies();
+  return now;
+}
+
 // Waits, as a thread, until a counter is at least this.
 __device__ __forceinline__ void wait_count(const uint32_t* counter, uint32_t count) {
   uint32_t now;
@@ -152,6 +163,9 @@ __device__ __forceinline__ void wait_count(const uint32_t* counter, uint32_t cou
 
 // Makes this thread's ordinary writes to shared memory visible to products and copies that begin behind a barrier.
 __device__ __forceinline__ void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
+
+// Nothing that touches memory moves across this in the compiler.
+__device__ __forceinline__ void keep_order() { asm volatile("" : : : "memory"); }
 
 // ---- Threads
 

@@ -22,7 +22,7 @@ struct RingPosition {
   }
 };
 
-// Of use number n: where one count does for several rings. No block lives to see it pass 2^32.
+// Of use number n: where one count does for several rings. A block takes hours to pass 2^32 uses.
 template <int kStages>
 __device__ __forceinline__ RingPosition<kStages> ring_position(uint32_t n) {
   return {static_cast<int>(n % kStages), n / kStages % 2};

@@ -115,7 +115,7 @@ struct KeySchedule {
         .tiles = static_cast<uint32_t>(tiles_of(a, block_n)),
         .num_heads = static_cast<uint32_t>(a.num_heads_k),
         .blocks_per_head = static_cast<uint32_t>(blocks_per_head),
-        .heads = static_cast<uint32_t>(a.batch * a.num_heads_k),
+        .heads = static_cast<uint32_t>(a.batch) * static_cast<uint32_t>(a.num_heads_k),
         .group_heads = static_cast<uint32_t>(group_heads > 1 ? group_heads : 1),
         .group_size = static_cast<uint32_t>(cuflash::group_size(a)),
         .staggered = !masks_pairs(a) && !deterministic,

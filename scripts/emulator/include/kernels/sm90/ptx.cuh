@@ -45,10 +45,12 @@ inline uint32_t take_count(uint32_t* counter) {
   const uint32_t before = threadIdx.x % kWarpSize == 0 ? (*counter)++ : 0;
   return __shfl_sync(kFullWarp, before, 0);
 }
+inline uint32_t read_count(const uint32_t* counter) { return __shfl_sync(kFullWarp, *counter, 0); }
 inline void wait_count(const uint32_t* counter, uint32_t count) {
   if (*counter < count) emulator::fault("a wait for what no block has counted");
 }
 
+inline void keep_order() {}
 inline void publish_writes() { emulator::publish_writes(); }
 
 template <int kThreads>
