@@ -281,7 +281,7 @@ def summary(gpu, record):
         rows.append((OPERATIONS[operation].lower(), dtype, head_dim[1:], mask, chosen[key][0].shape, *cells))
     date = context["started"][:10]
     page = f"docs/performance/{gpu}/README.md"
-    source = f"{context['gpu']}, commit {context['commit']}, {date}"
+    source = f"{context['gpu']}, commit {context['commit'][:7]}, {date}"
     if not rows:
         return [f"{source}: [all numbers]({page}).", *overhead_sentence(record)]
     return [

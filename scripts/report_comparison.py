@@ -255,6 +255,6 @@ def summary(content):
         shown |= {row[1] for row in rows}
         if rows:
             peers = " and ".join([f"PyTorch {content['machine']['torch']}'s kernels", *versions(run)])
-            lines += ["", f"Against the best of {peers} in one run, commit {run['commit']}:", ""]
+            lines += ["", f"Against the best of {peers} in one run, commit {run['commit'][:7]}:", ""]
             lines += table(header, rows, 5)
     return lines

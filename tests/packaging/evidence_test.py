@@ -69,7 +69,8 @@ sys.exit(os.environ["VERDICT"] != "ok")
 """
 # Takes the place of compute-sanitizer: runs the program.
 COMPUTE_SANITIZER = """#!/usr/bin/env bash
-exec "${@:7}" # after: --tool NAME --error-exitcode N --print-limit N
+while [[ $1 == --* ]]; do shift 2; done # --tool NAME and others
+exec "$@"
 """
 
 
