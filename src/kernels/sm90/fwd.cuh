@@ -24,7 +24,9 @@
 
 namespace cuflash::sm90 {
 
-template <class T, int kRow>
+// kPlain: neither softcap nor ALiBi, whose code would lie between that of a step. A call finds its code in memory if others ran
+// before it, and every jump waits for that.
+template <class T, int kRow, bool kPlain>
 __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1) fwd_kernel(
     const __grid_constant__ FwdMaps maps,
     const __grid_constant__ FwdArgs args,
@@ -49,7 +51,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1) fwd_kernel(
     if (threadIdx.x == 0) load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared));
   } else {
     take_registers<kTile.consumer_registers>();
-    compute_tiles<T, kRow>(args, maps, block, shared_address(shared), group - 1);
+    compute_tiles<T, kRow, kPlain>(args, maps, block, shared_address(shared), group - 1);
   }
 }
 
@@ -64,7 +66,8 @@ Status launch_fwd(const FwdArgs& args, const Plan& plan, const LaunchContext& co
     if (context.mode == LaunchMode::kRun) CUFLASH_TRY(check_cuda(make_maps(args, kDType, kBoxes, &maps), kName));
     const LaunchShape shape = {plan.query_blocks, kTile.threads(), kTile.shared_bytes()};
     const Schedule schedule = Schedule::of(args.attention, kTile.block_m, static_cast<int32_t>(plan.query_blocks));
-    return launch(context, kName, fwd_kernel<T, kRow>, shape, maps, args, schedule);
+    const auto kernel = is_plain(args.attention) ? fwd_kernel<T, kRow, true> : fwd_kernel<T, kRow, false>;
+    return launch(context, kName, kernel, shape, maps, args, schedule);
   });
 }
 

@@ -54,7 +54,7 @@ __device__ __forceinline__ int unseen_blocks(
   return min(task.key_blocks - max(ceil_div(end, block_n), 1), most);
 }
 
-template <class T, int kRow>
+template <class T, int kRow, bool kPlain>
 __device__ __forceinline__ void compute_tiles(
     const FwdArgs& args, const FwdMaps& maps, FwdState<kRow>& block, uint32_t shared, int group
 ) {
@@ -189,13 +189,13 @@ __device__ __forceinline__ void compute_tiles(
     const Range clean = clean_blocks(a, *task, own, kBlockN);
     RowStates<1> state;
     ScoreLimits limits = {INT_MIN, INT_MIN};
-    float factor = is_plain(a) ? a.scale * kLog2e : 1.0f;  // from what is in s to scores in base 2
+    float factor = kPlain ? a.scale * kLog2e : 1.0f;  // from what is in s to scores in base 2
 
     // Scores of block n become weights; whether o is to be multiplied by `rescale`.
     float rescale[2];
     const auto soften = [&](int n, auto is_first) {
       const auto key = [&] { return task->keys.begin + n * kBlockN + lane % 4 * 2; };
-      if (factor == 1.0f) {
+      if constexpr (!kPlain) {
         const float slope = alibi_slope(a, task->at.batch, task->at.head);
         apply_score(s, a, task->s, slope, own.begin + lane / 4, key());
       }
@@ -221,6 +221,7 @@ __device__ __forceinline__ void compute_tiles(
     scores_are_done(n == 0);
     soften(n, std::true_type{});
     round_weights();
+#pragma unroll 1
     for (int i = 0; i < unseen; ++i) {
       turns.wait();
       turns.pass();
