@@ -38,9 +38,9 @@ install_test_libraries
 find_cuda
 architectures=${architectures:-$(architectures_for_tests)}
 
-warnings=()
+warnings=("-DCUFLASH_WARNINGS_AS_ERRORS=$strict")
 # g++ wants braces around GoogleTest's macros, which hold an else of their own.
-[[ $strict == OFF ]] || warnings=(-DCUFLASH_WARNINGS_AS_ERRORS=ON -DCMAKE_CXX_FLAGS=-Wno-error=dangling-else)
+[[ $strict == OFF ]] || warnings+=(-DCMAKE_CXX_FLAGS=-Wno-error=dangling-else)
 
 step "Building for $architectures into $build_dir"
 configure "$build_dir" "$architectures" -DCUFLASH_BUILD_TESTS=ON -DCUFLASH_BUILD_BENCHMARKS=ON \
