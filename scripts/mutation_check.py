@@ -204,6 +204,8 @@ def run(options):
     if missing:
         sys.exit(f"error: not built: {', '.join(missing)}")
     emulated = built["emulated"]
+    if options.fault and options.out and not any(options.out.glob("*.json")):
+        sys.exit(f"error: {options.out} holds no record that --fault could complete: run all faults, or leave --out away")
     on_gpu = any(fault.needs_gpu for fault in faults) and not emulated
     if on_gpu and not shutil.which("nvidia-smi"):
         sys.exit("error: nvidia-smi not found: the tests of these rooms need an NVIDIA GPU and its driver")
