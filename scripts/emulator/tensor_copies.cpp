@@ -107,6 +107,8 @@ void wait_phase(uint32_t address, uint32_t parity) {
   while (barrier.parity == parity) barrier.waiting.wait();
 }
 
+bool phase_has_ended(uint32_t address, uint32_t parity) { return barrier_at(address).parity != parity; }
+
 CUresult encode_tensor_map(
     CUtensorMap* map,
     CUtensorMapDataType type,

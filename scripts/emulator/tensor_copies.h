@@ -18,6 +18,7 @@ namespace emulator {
 void init_barrier(uint32_t barrier, int arrivals);
 void arrive(uint32_t barrier, int announced_bytes);
 void wait_phase(uint32_t barrier, uint32_t parity);  // until the phase of this parity has ended
+bool phase_has_ended(uint32_t barrier, uint32_t parity);
 
 // ---- Copies (PTX ISA, cp.async.bulk.tensor) of boxes of 16-bit elements, 128 bytes a row, with the swizzle of 128 bytes
 

@@ -214,7 +214,9 @@ TEST(KeyScheduleTest, EveryTileOnce) {
           EXPECT_TRUE(at.batch < 3 && at.head < heads && at.block < ceil_div(seqlen, 128));
           seen.emplace(at.batch, at.head, at.block);
           const auto [last, is_first] = before.try_emplace({at.batch, at.head}, at.block);
-          if (!is_first) EXPECT_EQ(at.block, last->second + (deterministic ? -1 : 1));
+          if (!is_first) {
+            EXPECT_EQ(at.block, last->second + (deterministic ? -1 : 1));
+          }
           last->second = at.block;
         }
         EXPECT_EQ(static_cast<int32_t>(seen.size()), 3 * heads * ceil_div(seqlen, 128));

@@ -25,8 +25,9 @@ __device__ __forceinline__ void for_each_dq_tile(const Attention& a, F&& f) {
   }
 }
 
+// Three blocks a multiprocessor: for four, ptxas has registers for three of a thread's eight loads at a time.
 template <class T, int kRow>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, 3)
     bwd_prepare_kernel(const BwdArgs args, const BwdWorkspace workspace, const bool clears) {
   constexpr BwdTile kTile = kBwdTiles[kRow];
   constexpr RowGroups kGroups = {kRowThreads * kRowsAtOnce / kTile.block_m, true};

@@ -48,7 +48,8 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1) fwd_kernel(
   __syncthreads();
   if (group == 0) {
     give_registers<kTile.loader_registers>();
-    if (threadIdx.x == 0) load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared));
+    if (threadIdx.x < kWarpSize && is_elected())
+      load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared));
   } else {
     take_registers<kTile.consumer_registers>();
     compute_tiles<T, kRow, kPlain>(args, maps, block, shared_address(shared), group - 1);

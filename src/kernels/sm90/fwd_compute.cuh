@@ -109,7 +109,8 @@ __device__ __forceinline__ void compute_tiles(
     }
   };
   const auto multiply_scores = [&] {
-    const uint64_t rows = describe_rows(shared + kTile.q_offset() + group * kGroupRows * kRowBytes);
+    // Else it is kept in registers, and comes from there to uniform ones at each step.
+    const uint64_t rows = describe_rows(shared + kTile.q_offset() + made_anew(group) * kGroupRows * kRowBytes);
     const uint64_t keys = describe_rows(shared + kTile.k_offset() + k.stage * kTile.kv_bytes());
     begin_products();
 #pragma unroll
@@ -127,16 +128,17 @@ __device__ __forceinline__ void compute_tiles(
       q.advance();
     }
   };
-  // Waits for v. Rows behind the last key in use may hold anything: the weights are 0, but 0 times NaN is not.
-  const auto wait_values = [&](int count) {
-    block.v.wait_full(v);
+  // Gives back the values of blocks that were left out. Rows behind the last key in use may hold anything: the weights are 0,
+  // but 0 times NaN is not.
+  const auto prepare_values = [&](int count) {
     for (; unseen > 0; --unseen) {
+      block.v.wait_full(v);
       __syncwarp();
       block.v.release(v);
       v.advance();
-      block.v.wait_full(v);
     }
     if (!strangers || count >= kBlockN) return;
+    block.v.wait_full(v);
     const uint32_t values = shared + kTile.v_offset() + v.stage * kTile.kv_bytes();
     for (int i = threadIdx.x % kGroupThreads; i < (kBlockN - count) * (kHeadDim / 8); i += kGroupThreads) {
       clear_chunk(values + KVTile::offset(count + i / (kHeadDim / 8), i % (kHeadDim / 8) * 8));
@@ -187,13 +189,9 @@ __device__ __forceinline__ void compute_tiles(
     // What takes a while is done under products.
     const Range own = rows_of_task(*task, warp_row, 16);
     const Range clean = clean_blocks(a, *task, own, kBlockN);
-    RowStates<1> state;
-    ScoreLimits limits = {INT_MIN, INT_MIN};
-    float factor = kPlain ? a.scale * kLog2e : 1.0f;  // from what is in s to scores in base 2
-
-    // Scores of block n become weights; whether o is to be multiplied by `rescale`.
-    float rescale[2];
-    const auto soften = [&](int n, auto is_first) {
+    TileSoftmax softmax(kPlain ? a.scale * kLog2e : 1.0f);
+    // What is in s becomes scores of block n.
+    const auto finish_scores = [&](int n) {
       const auto key = [&] { return task->keys.begin + n * kBlockN + lane % 4 * 2; };
       if constexpr (!kPlain) {
         const float slope = alibi_slope(a, task->at.batch, task->at.head);
@@ -202,66 +200,64 @@ __device__ __forceinline__ void compute_tiles(
       if (n < clean.begin || n >= clean.end) {
         hide(s, a, task->s, own.begin + lane / 4, own.end, key());
       }
-      bool moves = false;
-      if (is_first || !limits.hold(s)) {
-        float highest[2];
-        moves = state.look(s, factor, highest);
-        if (moves) {
-          state.move(s, highest, factor, rescale);
-          limits.follow(state, factor);
-        }
-      }
-      state.exponentiate(s, factor);
-      return moves;
     };
 
     int n = __shfl_sync(kFullWarp, task->key_blocks, 0) - 1 - unseen;  // known to the compiler as the same in all lanes
     const int first_count = task->keys.end - task->keys.begin - n * kBlockN;  // keys of the first block, or more
     wait_products<0>();
     scores_are_done(n == 0);
-    soften(n, std::true_type{});
+    finish_scores(n);
+    softmax.settle_first(s);
+    softmax.weigh<0, kBlockN / 8>(s);
     round_weights();
 #pragma unroll 1
     for (int i = 0; i < unseen; ++i) {
       turns.wait();
       turns.pass();
     }
+    prepare_values(first_count);
+    wait_products<0>();  // of none: for the positions of rings, as at the end of a tile
     bool first = true;
+    bool keys_are_there = false;  // of the next step
 #pragma unroll 1
     for (; n > 0; --n, first = false) {
-      block.k.wait_full(k);
+      if (!keys_are_there) block.k.wait_full(k);
       turns.wait();
       multiply_scores();
-      wait_values(first ? first_count : kBlockN);
+      block.v.wait_full(v);
       add_values(first);
       turns.pass();
       wait_products<1>();
       scores_are_done(n == 1);
-      const bool moves = soften(n - 1, std::false_type{});
+      finish_scores(n - 1);
+      const bool moves = softmax.settle(s);
+      softmax.weigh<0, kTile.early_blocks>(s);
       pin(s[0]);
       if (moves) {  // two waits, for ptxas moves one in front of the exponentials if nothing keeps it
         wait_products<0>();
         pin(o[0]);
-        for_each_sum(o, [&](float& x, int i, int) { x *= rescale[i]; });
+        for_each_sum(o, [&](float& x, int i, int) { x *= softmax.rescale[i]; });
       } else {
         wait_products<0>();
       }
       values_are_done();
+      keys_are_there = __all_sync(kFullWarp, block.k.is_full(k));  // an answer takes a while
+      softmax.weigh<kTile.early_blocks, kBlockN / 8>(s);
       round_weights();
     }
 
-    wait_values(first ? first_count : kBlockN);
+    block.v.wait_full(v);
     turns.wait();
     add_values(first);
     turns.pass();
     float inverse[2];
-    state.finish();
-    inverse_sums(state, inverse);
-    store_lse(args, task->s, task->at, own, state, factor);
+    softmax.rows.finish();
+    inverse_sums(softmax.rows, inverse);
+    store_lse(args, task->s, task->at, own, softmax.rows, softmax.factor);
     const FwdTask* next = take_task();
     wait_products<0>();
     values_are_done();
-    store_tile<T, kRow>(args, maps.o, *task, own, shared, group, state, inverse, o);
+    store_tile<T, kRow>(args, maps.o, *task, own, shared, group, softmax.rows, inverse, o);
     task_is_done();
     task = next;
     // None is left to wait for. But behind a wait ptxas takes the rings' positions as the same in all lanes, and computes

@@ -23,12 +23,11 @@ __device__ __forceinline__ BoxRows query_rows(const FwdTask& task) {
   return {static_cast<int>(task.s.q.first + task.rows.begin), task.at.head, static_cast<int>(task.s.q.batch)};
 }
 
-// Block n of the task's keys.
-__device__ __forceinline__ BoxRows key_rows(const Attention& a, const FwdTask& task, int n, int block_n) {
+// The first of the task's keys. Asked for once a task: a division between the wait for a buffer and its copy would be what
+// everybody waits for.
+__device__ __forceinline__ BoxRows key_rows(const Attention& a, const FwdTask& task) {
   return {
-      static_cast<int>(task.s.k.first + task.keys.begin) + n * block_n,
-      key_head(a, task.at.head),
-      static_cast<int>(task.s.k.batch)};
+      static_cast<int>(task.s.k.first + task.keys.begin), key_head(a, task.at.head), static_cast<int>(task.s.k.batch)};
 }
 
 template <int kRow>
@@ -49,10 +48,11 @@ __device__ __forceinline__ void load_tiles(
     slot.advance();
   };
 
-  const auto load = [&](const auto& ring, auto& at, int offset, const CUtensorMap& map, const FwdTask& task, int n) {
+  // What a copy needs is at hand before the wait for its buffer.
+  const auto load = [&](const auto& ring, auto& at, int offset, const CUtensorMap& map, BoxRows rows, int n) {
+    rows.row += n * kTile.block_n;
     ring.wait_empty(at);
     arrive_expecting(ring.full_at(at), kTile.kv_bytes());
-    const BoxRows rows = key_rows(a, task, n, kTile.block_n);
     const uint32_t to = shared + offset + at.stage * kTile.kv_bytes();
     load_rows<kTile.block_n, kHeadDim>(to, map, ring.full_at(at), again, rows);
     at.advance();
@@ -60,15 +60,16 @@ __device__ __forceinline__ void load_tiles(
   const auto load_tile = [&](const FwdTask& task) {
     post(task);
     if (task.key_blocks == 0) return;
+    const BoxRows queries = query_rows(task);
+    const BoxRows keys = key_rows(a, task);
     block.q.wait_empty(q);
     arrive_expecting(block.q.full_at(q), kTile.q_bytes());
-    const BoxRows queries = query_rows(task);
     load_rows<kTile.block_m, kHeadDim>(shared + kTile.q_offset(), maps.q, block.q.full_at(q), once, queries);
     q.advance();
     // From the last block to the first, v a step behind k.
     for (int n = task.key_blocks; n >= 0; --n) {
-      if (n > 0) load(block.k, k, kTile.k_offset(), maps.k, task, n - 1);
-      if (n < task.key_blocks) load(block.v, v, kTile.v_offset(), maps.v, task, n);
+      if (n > 0) load(block.k, k, kTile.k_offset(), maps.k, keys, n - 1);
+      if (n < task.key_blocks) load(block.v, v, kTile.v_offset(), maps.v, keys, n);
     }
   };
 

@@ -49,6 +49,22 @@ __device__ __forceinline__ void wait_phase(uint32_t barrier, uint32_t parity) {
   } while (done == 0);
 }
 
+// Whether it has, without a wait.
+__device__ __forceinline__ bool phase_has_ended(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory"
+  );
+  return done != 0;
+}
+
 // ---- Copies of boxes of a tensor, by one thread
 
 enum class Keep { kFirst, kLast };  // what the L2 cache evicts first, or last
@@ -198,6 +214,21 @@ __device__ __forceinline__ bool sync_any(int barrier, bool x) {
   return any != 0;
 }
 
+// True for one lane of a warp that is whole. Of a branch that it decides ptxas knows that one thread takes it, and leaves out
+// the loop over lanes that it else puts around every copy.
+__device__ __forceinline__ bool is_elected() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred elected;\n"
+      "elect.sync _|elected, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, elected;\n"
+      "}"
+      : "=r"(elected)
+  );
+  return elected != 0;
+}
+
 // Registers per thread from here on, for all warps of a warpgroup: fewer, or more as soon as others have given them.
 template <int kRegisters>
 __device__ __forceinline__ void give_registers() {
@@ -228,6 +259,25 @@ __device__ __forceinline__ void store_floats(uint32_t to, const float (&x)[4]) {
 // 16 bytes of zeros to shared memory.
 __device__ __forceinline__ void clear_chunk(uint32_t to) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" : : "r"(to), "r"(0) : "memory");
+}
+
+// ---- Registers
+
+// The same number, of which the compiler does not know that it is: what is made of it is made anew here.
+__device__ __forceinline__ int made_anew(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// Two floats in neighbouring registers, as operands of 64 bits are.
+__device__ __forceinline__ uint64_t pair_of(const float (&x)[2]) {
+  uint64_t pair;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(pair) : "f"(x[0]), "f"(x[1]));
+  return pair;
+}
+
+__device__ __forceinline__ void split_pair(float (&x)[2], uint64_t pair) {
+  asm volatile("mov.b64 {%0, %1}, %2;" : "=f"(x[0]), "=f"(x[1]) : "l"(pair));
 }
 
 }  // namespace cuflash::sm90

@@ -46,6 +46,9 @@ struct RingBarriers {
   __device__ __forceinline__ void wait_full(const RingPosition<kStages>& at) const {
     wait_phase(full_at(at), at.parity);
   }
+  __device__ __forceinline__ bool is_full(const RingPosition<kStages>& at) const {
+    return phase_has_ended(full_at(at), at.parity);
+  }
   // The loader: nobody reads the buffer any more.
   __device__ __forceinline__ void wait_empty(const RingPosition<kStages>& at) const {
     wait_phase(shared_address(&empty[at.stage]), at.parity ^ 1);

@@ -20,6 +20,7 @@ struct FwdTile {
   int block_n;
   int stages;              // of k, and of v
   int o_columns;           // that a warpgroup stages at a time to store o; 0: from registers
+  int early_blocks;        // of 8 keys: whose weights are computed before the last p v is awaited, the others behind
   bool takes_turns;        // warpgroups issue products one after the other, so that softmax runs under those of another
   int loader_registers;    // per thread; the sum over warpgroups must not be above what the block starts with
   int consumer_registers;  // per thread
@@ -41,9 +42,9 @@ struct FwdTile {
 
 // clang-format off
 inline constexpr std::array kFwdTiles = {
-    FwdTile{.head_dim = 64,  .block_m = 192, .block_n = 128, .stages = 3, .o_columns = 64,  .takes_turns = true,  .loader_registers = 32, .consumer_registers = 160},
-    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 128, .stages = 2, .o_columns = 128, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
-    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64,  .stages = 2, .o_columns = 128, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
+    FwdTile{.head_dim = 64,  .block_m = 192, .block_n = 128, .stages = 3, .o_columns = 64,  .early_blocks = 0, .takes_turns = true,  .loader_registers = 32, .consumer_registers = 160},
+    FwdTile{.head_dim = 128, .block_m = 128, .block_n = 128, .stages = 2, .o_columns = 128, .early_blocks = 4, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
+    FwdTile{.head_dim = 256, .block_m = 128, .block_n = 64,  .stages = 2, .o_columns = 128, .early_blocks = 6, .takes_turns = true,  .loader_registers = 24, .consumer_registers = 240},
 };
 // clang-format on
 
@@ -54,8 +55,9 @@ constexpr bool is_valid(const FwdTile& t) {
   const int in_all = t.loader_registers + t.groups() * t.consumer_registers;
   return t.head_dim % 64 == 0 && t.block_m % kGroupRows == 0 && t.groups() >= 1 && t.groups() <= 3 &&
          t.block_n % 16 == 0 && t.block_n <= 256 && t.stages >= 2 && t.o_columns % 64 == 0 &&
-         (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.loader_registers % 8 == 0 &&
-         t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry && t.shared_bytes() <= 227 * 1024;
+         (t.o_columns == 0 || t.head_dim % t.o_columns == 0) && t.early_blocks <= t.block_n / 8 &&
+         t.loader_registers % 8 == 0 && t.consumer_registers % 8 == 0 && in_all <= (1 + t.groups()) * at_entry &&
+         t.shared_bytes() <= 227 * 1024;
 }
 
 // Backward: a block owns block_n keys and streams block_m query rows per step. Of 128 keys each of its two warpgroups that

@@ -2,6 +2,8 @@
 // In place of src/kernels/sm90/ptx.cuh, which says what the functions do.
 #pragma once
 
+#include <cstring>
+
 #include "device.h"
 #include "kernels/common/ptx.cuh"
 #include "kernels/common/warp.h"
@@ -14,6 +16,7 @@ inline void publish_barriers() {}
 inline void arrive(uint32_t barrier) { emulator::arrive(barrier, 0); }
 inline void arrive_expecting(uint32_t barrier, int bytes) { emulator::arrive(barrier, bytes); }
 inline void wait_phase(uint32_t barrier, uint32_t parity) { emulator::wait_phase(barrier, parity); }
+inline bool phase_has_ended(uint32_t barrier, uint32_t parity) { return emulator::phase_has_ended(barrier, parity); }
 
 enum class Keep { kFirst, kLast };
 template <Keep>
@@ -66,6 +69,8 @@ bool sync_any(int barrier, bool x) {
   return emulator::meet_block(barrier, kThreads, x) != 0;
 }
 
+inline bool is_elected() { return threadIdx.x % kWarpSize == 0; }
+
 template <int>
 void give_registers() {}
 template <int>
@@ -77,5 +82,13 @@ inline void clear_chunk(uint32_t to) {
   const uint32_t zeros[4] = {};
   emulator::write_shared(to, zeros, sizeof(zeros));
 }
+
+inline int made_anew(int x) { return x; }
+inline uint64_t pair_of(const float (&x)[2]) {
+  uint64_t pair;
+  std::memcpy(&pair, x, sizeof(pair));
+  return pair;
+}
+inline void split_pair(float (&x)[2], uint64_t pair) { std::memcpy(x, &pair, sizeof(x)); }
 
 }  // namespace cuflash::sm90
