@@ -3,10 +3,11 @@
 """Checks that the kernels of the Hopper room are made of what they are there for: products of warpgroups on tensor
 cores, and tensor copies to shared memory and from it. And that the innermost loops that hold products move few numbers
 from registers to uniform ones (R2UR): where ptxas does not see that a ring's position is the same in all lanes, it
-moves the descriptor of each product, and the step waits for it.
+moves the descriptor of each product, and the step waits for it. And that multiply-adds of the forward pass find an
+operand in the operand cache (.reuse): registers that they read are taken from the products.
 
 usage: hopper_code.py --cuobjdump PROGRAM [--list] OBJECT...
-  --list   also prints the number of moves of each kernel
+  --list   also prints the number of moves of each kernel, and of multiply-adds
 
 Ends with 77 if there is no such program.
 """
@@ -29,11 +30,16 @@ MOST_MOVES = {
     "fwd_kernel": {0: 4, 1: 4, 2: 4},
     "bwd_kernel": {0: 4, 1: 12, 2: 4},
 }
+# The least share of multiply-adds in loops of products that reuse an operand, of kernels without softcap and ALiBi: 0.80
+# to 0.85; 0.03 to 0.20 where the shifts of a lane's rows lie in one bank, which costs 8 % of the time.
+LEAST_REUSE = {"fwd_kernel": 0.6}
+PLAIN = "Lb1E"
 
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.MULTILINE)
 # @P0 BRA 0x300: predicate, operation, target. A branch may have its predicate behind its name, too: BRA.U !UP0, 0x300.
 PARTS = re.compile(r"(@!?U?P\w+\s+)?(\w+)\S*(.*)")
 ROW = re.compile(r"Li(\d+)E")  # the first number among a kernel's template arguments
+REUSING = "FFMA with .reuse"
 
 
 def kernels_of(cuobjdump, path):
@@ -65,6 +71,7 @@ def blocks_of(code):
     for start, end in zip(starts, [*starts[1:], len(instructions)]):
         following = ends.get(end - 1, [end] if end < len(instructions) else [])
         operations = collections.Counter(operation for _, _, operation, _ in instructions[start:end])
+        operations[REUSING] = sum(op == "FFMA" and ".reuse" in operands for _, _, op, operands in instructions[start:end])
         blocks.append((operations, [number[next_] for next_ in following]))
     return blocks
 
@@ -99,13 +106,14 @@ def loops_of(blocks):
     return loops
 
 
-def moves_in_product_loops(code):
+def product_loops(code):
+    """How many innermost loops hold products, and their operations."""
     blocks = blocks_of(code)
     loops = {
         head: body for head, body in loops_of(blocks).items() if any(blocks[block][0]["HGMMA"] for block in body)
     }
     innermost = [body for body in loops.values() if not any(other < body for other in loops.values())]
-    return len(innermost), sum(blocks[block][0]["R2UR"] for block in set().union(*innermost))
+    return len(innermost), sum((blocks[block][0] for block in set().union(*innermost)), collections.Counter())
 
 
 # ---- Checks ----------------------------------------------------------------------------------------------------------
@@ -115,14 +123,18 @@ def problems_of(kernel, name, code, list_moves):
     for instruction, what in WANTED[kernel].items():
         if not re.search(rf"\b{instruction}\b", code):
             yield f"no {instruction}: {what}"
-    loops, moves = moves_in_product_loops(code)
+    loops, operations = product_loops(code)
+    moves, multiply_adds, reusing = operations["R2UR"], operations["FFMA"], operations[REUSING]
     if loops == 0:
         yield "no loop holds products"
     if list_moves:
-        print(f"{name}: {moves} moves to uniform registers in {loops} loops")
+        print(f"{name}: {moves} moves to uniform registers in {loops} loops; {reusing} of {multiply_adds} FFMA reuse")
     most = MOST_MOVES[kernel].get(int(ROW.search(name).group(1)))
     if most is not None and moves > most:
         yield f"{moves} moves to uniform registers (R2UR) in loops of products, above {most}"
+    least = LEAST_REUSE.get(kernel, 0) * multiply_adds
+    if PLAIN in name and reusing < least:
+        yield f"{reusing} of {multiply_adds} multiply-adds in loops of products reuse an operand, fewer than {least:.0f}"
 
 
 def main():

@@ -27,17 +27,22 @@ STEP_WITH_A_WAIT = listing(
 )
 
 
+def moves(code):
+    loops, operations = hopper_code.product_loops(code)
+    return loops, operations["R2UR"]
+
+
 class LoopTest(unittest.TestCase):
     def test_the_step_counts_and_what_is_round_it_does_not(self):
-        self.assertEqual(hopper_code.moves_in_product_loops(STEP_WITH_A_WAIT), (1, 2))
+        self.assertEqual(moves(STEP_WITH_A_WAIT), (1, 2))
 
     def test_a_loop_without_products_does_not_count(self):
         code = listing("R2UR UR4, R2", "@P0 BRA 0x0", "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", "EXIT")
-        self.assertEqual(hopper_code.moves_in_product_loops(code), (0, 0))
+        self.assertEqual(moves(code), (0, 0))
 
     def test_a_branch_whose_predicate_is_behind_its_name(self):
         code = listing("R2UR UR4, R2", "HGMMA.64x64x16.F32 R24, gdesc[UR4]", "BRA.U UP0, 0x0", "R2UR UR5, R2", "EXIT")
-        self.assertEqual(hopper_code.moves_in_product_loops(code), (1, 1))
+        self.assertEqual(moves(code), (1, 1))
 
 
 class BudgetTest(unittest.TestCase):
@@ -51,6 +56,15 @@ class BudgetTest(unittest.TestCase):
         self.assertEqual(self.problems(0), ["2 moves to uniform registers (R2UR) in loops of products, above 1"])
         self.assertEqual(self.problems(1), [])
         self.assertEqual(self.problems(2), [])
+
+    def test_multiply_adds_that_read_all_registers(self):
+        step = ["HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", "FFMA R88, R88, UR8, R18.reuse", "FFMA R89, R89, UR8, R17"]
+        code = listing(*step, "@P0 BRA 0x0", "FFMA R1, R1, R2, R3", "EXIT") + "UTMALDG UTMASTG"
+        found = [
+            list(hopper_code.problems_of("fwd_kernel", f"fwd_kernelILi7ELb{plain}EE", code, False)) for plain in (0, 1)
+        ]
+        problem = "1 of 2 multiply-adds in loops of products reuse an operand, fewer than 1"
+        self.assertEqual(found, [[], [problem]])
 
 
 if __name__ == "__main__":
