@@ -229,9 +229,10 @@ def run_benchmark(log, build_dir, path):
 # ---- The record ------------------------------------------------------------------------------------------------------
 
 
-def earlier_record(record, paths):
-    """What an earlier call found out about the same sources, binaries and GPU, or nothing."""
-    for path in paths:
+def earlier_results(record, paths):
+    """What earlier calls found out about the same sources, binaries and GPU. Of what several did, the first path counts."""
+    found = {}
+    for path in reversed(paths):
         if not path.is_file():
             continue
         try:
@@ -241,8 +242,11 @@ def earlier_record(record, paths):
             continue
         same_gpu = all(earlier["gpu"].get(k) == record["gpu"][k] for k in ("name", "driver_version"))
         if same_gpu and all(earlier[k] == record[k] for k in ("digest", "binaries")):
-            return {k: earlier[k] for k in STEPS if k in earlier}
-    return {}
+            programs = {**found.get("tests", {}), **earlier.get("tests", {})}
+            found.update({k: earlier[k] for k in STEPS if k in earlier})
+            if programs:
+                found["tests"] = programs
+    return found
 
 
 def run(options):
@@ -269,7 +273,7 @@ def run(options):
     record["problems"] = build_problems(build_dir, record["digest"])
     if not record["problems"]:
         record["library"] = build_info(build_dir)
-        record.update(earlier_record(record, [path, REPO / "docs" / "verification" / path.name]))
+        record.update(earlier_results(record, [path, REPO / "docs" / "verification" / path.name]))
         log = Log(options.log)
         if "tests" in options.steps:
             record.setdefault("tests", {}).update(run_tests(log, build_dir, options.level, options.program))

@@ -28,7 +28,8 @@ struct NamedDistribution {
 inline constexpr const char* kDistributionShapes[] = {
     "b=2 h=2 hk=1 sq=65 sk=130 d=64",
     "b=2 h=2 hk=2 sq=129 sk=129 d=40 mask=causal dlse=1",
-    "b=2 h=2 hk=2 sq=1 sk=97 d=128 mask=window wl=30 wr=0"};
+    "b=2 h=2 hk=2 sq=1 sk=97 d=128 mask=window wl=30 wr=0",
+    "b=1 h=2 hk=1 sq=33 sk=70 d=256"};
 
 inline constexpr const char* kWide = "fp32 bf16";  // dtypes with the range of fp32
 
@@ -58,6 +59,7 @@ inline const NamedDistribution kDistributions[] = {
     // Where the largest scores stand
     {"one huge score, in the first block", "dist=one_huge"},
     {"one huge score, in the last block", "dist=last_huge"},
+    {"a score of 1e9 in some rows, before scale", "h=2 hk=1 sq=65 sk=130 d=256 dist=huge_row", kWide},
     {"scores rise from key to key", "dist=rising", "fp32 fp16 bf16", kFarKeys},
     {"scores fall from key to key", "dist=falling", "fp32 fp16 bf16", kFarKeys},
     {"scores of -200, then of -600", "h=2 hk=2 sq=64 sk=512 d=64 dist=step_down"},

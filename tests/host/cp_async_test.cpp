@@ -90,7 +90,8 @@ TEST(CpAsyncLaunchTest, Backward) {
         const Shape shape = shape_with(dims);
         const Launched run = launched_by<Backward>("cp_async", CUFLASH_R_16F, kilobytes, shape, deterministic);
         const int64_t rows = int64_t{shape.batch} * shape.num_heads * shape.seqlen_q;
-        EXPECT_EQ(run.workspace_bytes, padded(rows) + (deterministic ? 0 : padded(rows * dims.q)));
+        const int64_t pitch = (dims.q + 15) / 16 * 16;
+        EXPECT_EQ(run.workspace_bytes, padded(rows) + (deterministic ? 0 : padded(rows * pitch)));
         ASSERT_EQ(run.launches.size(), 3u);
         const int64_t keys = num_tiles(shape.batch, shape.num_heads_k, ceil_div(shape.seqlen_k, tile->block_n));
         const int64_t queries = num_tiles(shape.batch, shape.num_heads, ceil_div(shape.seqlen_q, tile->block_n));

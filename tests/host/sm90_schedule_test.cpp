@@ -130,6 +130,133 @@ TEST(ScheduleTest, WholeTurnsOfPairs) {
   }
 }
 
+// ---- Entries whose lengths the device alone knows
+
+// A batch of packed entries, sorted as a block sorts it.
+struct Packed {
+  std::vector<int32_t> cu_seqlens = {0};
+  Attention a;
+  Schedule schedule;
+  SortedEntries entries;
+
+  Packed(const std::vector<int32_t>& lengths, int32_t num_heads, bool causal, int block_m, int32_t bound = 0) {
+    for (const int32_t length : lengths) cu_seqlens.push_back(cu_seqlens.back() + length);
+    const int32_t longest = *std::max_element(lengths.begin(), lengths.end());
+    a = attention(static_cast<int32_t>(lengths.size()), num_heads, std::max(longest, bound), causal);
+    a.total_q = a.total_k = cu_seqlens.back();
+    a.cu_seqlens_q = a.cu_seqlens_k = cu_seqlens.data();
+    schedule = Schedule::of(a, block_m, kSms);
+    if (!schedule.by_entry) return;
+    const auto count = static_cast<uint32_t>(a.batch);
+    for (uint32_t i = 0; i < count; ++i) {
+      entries.sizes[i] = SortedEntries::size_of(a, static_cast<int32_t>(i), block_m);
+    }
+    SortedEntries sorted;
+    for (uint32_t i = 0; i < count; ++i) {
+      sorted.entries[entries.rank_of(i, count)] = {i, entries.sizes[i].row_blocks};
+    }
+    entries = sorted;
+  }
+  Packed(const Packed&) = delete;
+
+  // Calls f(block, tile) for all tiles, block after block, each in its order.
+  template <class F>
+  void for_each_tile(F&& f) const {
+    for (int32_t block = 0; block < schedule.blocks; ++block) {
+      TileWalk<true> walk(schedule, entries, a.batch);
+      for (int64_t turn = 0; turn * schedule.blocks < walk.places; ++turn) {
+        const int64_t place = schedule.place(turn, block);
+        if (place >= walk.places) continue;
+        for (int number = 0; number < walk.tiles_at(place); ++number) f(block, walk.at(place, number));
+      }
+    }
+  }
+};
+
+const std::vector<std::vector<int32_t>> kLengths = {
+    {1},
+    {0},
+    {0, 0, 5, 0},
+    {128, 129, 127},
+    {300, 4000, 0, 1, 1000, 1000},
+    {4032, 4032, 4032, 4032, 4032, 1, 900},
+    {8192, 4096, 2048, 1024, 512, 512},
+    std::vector<int32_t>(Schedule::kMostSorted, 77)};
+
+TEST(SortedEntriesTest, EveryTileOnce) {
+  for (const std::vector<int32_t>& lengths : kLengths) {
+    for (const bool causal : {false, true}) {
+      for (const int32_t heads : {1, 2, 3, 16}) {
+        const Packed packed(lengths, heads, causal, 128);
+        ASSERT_TRUE(packed.schedule.by_entry);
+        std::map<std::tuple<int32_t, int32_t, int32_t>, int> seen;
+        packed.for_each_tile([&](int32_t, const TileCoord& at) { ++seen[{at.batch, at.head, at.block}]; });
+        size_t tiles = 0;
+        for (const int32_t length : lengths) tiles += static_cast<size_t>(heads * ceil_div(length, 128));
+        ASSERT_EQ(seen.size(), tiles);
+        for (const auto& [at, count] : seen) {
+          ASSERT_EQ(count, 1);
+          const auto& [batch, head, block] = at;
+          ASSERT_TRUE(batch >= 0 && batch < packed.a.batch && head >= 0 && head < heads);
+          ASSERT_TRUE(block >= 0 && block < ceil_div(lengths[static_cast<size_t>(batch)], 128));
+        }
+      }
+    }
+  }
+}
+
+TEST(SortedEntriesTest, MostKeysFirst) {
+  const Packed packed({300, 4000, 0, 1, 1000, 1000}, 2, false, 128);
+  const std::vector<uint32_t> order = {1, 4, 5, 0, 3, 2};
+  for (size_t rank = 0; rank < order.size(); ++rank) EXPECT_EQ(packed.entries.entries[rank].number, order[rank]);
+}
+
+// The order of the entries and a bound that is far too large change nothing. Few tiles, and odd numbers of heads and of blocks
+// of rows, are as even as dense ones.
+TEST(SortedEntriesTest, WorkIsEven) {
+  const FwdTile& tile = kFwdTiles[1];
+  struct Even {
+    std::vector<int32_t> lengths;
+    int32_t heads;
+    double most;
+  };
+  const std::vector<Even> cases = {
+      {{8192, 4096, 2048, 1024, 512, 512}, 16, 1.05},
+      {{4096, 4096, 4096, 4096}, 16, 1.05},
+      {std::vector<int32_t>(4, 15 * 128), 16, 1.05},
+      {std::vector<int32_t>(2, 63 * 128), 16, 1.05},
+      {std::vector<int32_t>(9, 31 * 128), 15, 1.05},
+      {std::vector<int32_t>(2, 15 * 128), 8, 1.10},
+      {{1500, 1100, 2000, 1900, 700, 1800, 900, 1300}, 16, 1.08}};
+  for (const Even& c : cases) {
+    for (const bool causal : {false, true}) {
+      for (const int32_t bound : {0, 65536}) {
+        std::vector<int32_t> lengths = c.lengths;
+        if (bound > 0) std::reverse(lengths.begin(), lengths.end());
+        const Packed packed(lengths, c.heads, causal, tile.block_m, bound);
+        std::vector<double> work(kSms, 0.0);
+        packed.for_each_tile([&](int32_t block, const TileCoord& at) {
+          const int32_t length = lengths[static_cast<size_t>(at.batch)];
+          const int32_t keys = causal ? std::min(length, (at.block + 1) * tile.block_m) : length;
+          work[static_cast<size_t>(block)] += ceil_div(keys, tile.block_n) + 2.0;
+        });
+        const double sum = std::accumulate(work.begin(), work.end(), 0.0);
+        const double longest = ceil_div(*std::max_element(lengths.begin(), lengths.end()), tile.block_n) + 2.0;
+        const double most = *std::max_element(work.begin(), work.end());
+        // Without a mask all tiles of an entry are alike, and some blocks have one more.
+        EXPECT_LE(most, std::max(c.most * sum / kSms, longest) + (causal ? 0.0 : longest))
+            << lengths[0] << " rows first, " << c.heads << " heads" << (causal ? ", causal" : "");
+      }
+    }
+  }
+}
+
+// Too many entries, and dense ones, have the tiles of the bound.
+TEST(SortedEntriesTest, OnlyForFewEntriesWithLengths) {
+  EXPECT_FALSE(Packed(std::vector<int32_t>(Schedule::kMostSorted + 1, 77), 2, false, 128).schedule.by_entry);
+  EXPECT_FALSE(Schedule::of(attention(2, 2, 77, false), 128, kSms).by_entry);
+}
+
 // ---- On the grid of FlashAttention-2's paper: 2048 columns of heads and 16,384 rows.
 
 struct GridCase {

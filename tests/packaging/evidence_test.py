@@ -290,6 +290,16 @@ class EvidenceTest(unittest.TestCase):
         self.assertTrue(record["pass"])
         self.assertEqual(record["totals"]["run"], 6)
 
+    def test_calls_side_by_side_complete_one_record(self):
+        self.tree.stamp()
+        beside = ["--out", str(self.tree.root / "beside")]
+        self.tree.verify("--steps", "tests,sanitizers", "--program", "test_gpu_two", check=1)
+        self.tree.verify("--steps", "tests", "--program", "test_gpu_one", *beside, check=1)
+        self.tree.verify("--steps", "benchmark", *beside, check=0)
+        record = json.loads((self.tree.root / "beside/verification/test-gpu-7.json").read_text())
+        self.assertTrue(record["pass"], record["problems"])
+        self.assertEqual(record["totals"]["run"], 6)
+
     def test_steps_for_other_sources_do_not_complete_a_record(self):
         self.tree.stamp()
         self.tree.verify("--steps", "tests", check=1)

@@ -35,6 +35,7 @@ constexpr Name<Distribution> kDistributionNames[] = {
     {Distribution::kLowLse, "low_lse"},
     {Distribution::kOneHuge, "one_huge"},
     {Distribution::kLastHuge, "last_huge"},
+    {Distribution::kHugeRow, "huge_row"},
     {Distribution::kRising, "rising"},
     {Distribution::kFalling, "falling"},
     {Distribution::kStepDown, "step_down"},

@@ -33,6 +33,7 @@ enum class Distribution {
   kLowLse,         // all scores far below -88.7, where exp underflows in fp32
   kOneHuge,        // key 1 of each head dominates all others
   kLastHuge,       // the last key of each entry does
+  kHugeRow,        // some rows have a score of 1e9 / scale for one key late in the entry; the others are ordinary
   kRising,         // each key's score is about 3 above that of the key before: the running maximum never rests
   kFalling,        // 3 below: the first keys alone count
   kStepDown,       // scores near -200 for the first half of the keys, near -600 for the second: never positive

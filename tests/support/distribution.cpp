@@ -9,6 +9,9 @@ namespace {
 // Of scores: what a step distribution's first elements alone give.
 constexpr float kSteep = 200.0f;
 
+// kHugeRow: what a few rows of q and one of k begin with. Their score is beyond 2^24, where kernels may leave their fast path.
+constexpr float kHugeElement = 32768.0f;
+
 // q and k with which scores have standard deviation `wanted`: q . k has that of |q| |k| sqrt(head_dim).
 float factor_for(float wanted, int32_t head_dim, float scale) {
   return std::sqrt(wanted / std::fabs(scale)) / std::pow(static_cast<float>(head_dim), 0.25f);
@@ -97,6 +100,7 @@ float Values::query(Random& random, const Place& at) const {
   if (c_.distribution == Distribution::kLarge) return large(random, at.element, true);
   if (c_.distribution == Distribution::kEqualHuge) return at.element == 0 ? std::sqrt(1e4f / std::fabs(scale_)) : 0.0f;
   if (has_steps() && at.element == 0) return std::sqrt(kSteep / std::fabs(scale_));
+  if (c_.distribution == Distribution::kHugeRow && at.element == 0) return at.row % 32 == 5 ? kHugeElement : 0.0f;
   return ties ? 0.0f : shaped(factors_.q, random);
 }
 
@@ -105,6 +109,8 @@ float Values::key(Random& random, const Place& at) const {
   if (c_.distribution == Distribution::kEqualHuge) return at.element == 0 ? std::sqrt(1e4f / std::fabs(scale_)) : 1.0f;
   if (c_.distribution == Distribution::kEqual) return 4.0f / static_cast<float>(1 + at.element % 7);
   if (has_steps() && at.element == 0) return std::sqrt(kSteep / std::fabs(scale_)) * first_of_key(at);
+  if (c_.distribution == Distribution::kHugeRow && at.element == 0)
+    return at.row == at.rows * 3 / 4 ? kHugeElement : 0.0f;
   return shaped(factors_.k, random);
 }
 

@@ -2,6 +2,8 @@
 // What a backward pass that sums dq in fp32 by atomics ends with: dq = scale * sums, rounded.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/common/alignment.h"
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/common/numeric_traits.cuh"
@@ -10,9 +12,22 @@
 
 namespace cuflash {
 
+// How the sums of a row lie.
+enum class SumsOrder {
+  kColumns,
+  kFragments,  // of 16 columns each, as lanes have them of two 16x8 blocks (fragment.cuh): 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15
+};
+
+// Where the sum of a column lies.
+template <SumsOrder kOrder>
+__device__ __forceinline__ int sums_place(int column) {
+  if constexpr (kOrder == SumsOrder::kColumns) return column;
+  return column / 16 * 16 + column % 8 / 2 * 4 + column % 16 / 8 * 2 + column % 2;
+}
+
 // One lane's part of rows: of each, where it goes to, nowhere if null, and its sums. `zeros` of rows with a sum that is not
 // finite become NaN.
-template <class T, int kSize>
+template <class T, SumsOrder kOrder, int kSize>
 __device__ void finish_rows(
     float (&zeros)[kRowsAtOnce],
     T* const (&to)[kRowsAtOnce],
@@ -26,7 +41,14 @@ __device__ void finish_rows(
   for (int d = lane * kSize; d < head_dim; d += lanes * kSize) {
     RowVector<float, kSize> from[kRowsAtOnce];
 #pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) from[i] = *reinterpret_cast<const RowVector<float, kSize>*>(sums[i] + d);
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      constexpr int kTogether = kOrder == SumsOrder::kColumns ? kSize : std::min(kSize, 2);
+#pragma unroll
+      for (int e = 0; e < kSize; e += kTogether) {
+        using Part = RowVector<float, kTogether>;
+        *reinterpret_cast<Part*>(from[i].at + e) = *reinterpret_cast<const Part*>(sums[i] + sums_place<kOrder>(d + e));
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) {
       RowVector<T, kSize> row;
@@ -41,7 +63,7 @@ __device__ void finish_rows(
 }
 
 // kSecondLook: of a room whose sums may hold NaN or infinity of pairs that the mask hides; these rows are computed again.
-template <class T, bool kSecondLook>
+template <class T, bool kSecondLook, SumsOrder kOrder>
 __global__ void __launch_bounds__(kRowThreads) bwd_finish_dq_kernel(
     const BwdArgs args, const RowGroups groups, const float* delta, const float* dq_sums, const int32_t dq_pitch
 ) {
@@ -61,9 +83,9 @@ __global__ void __launch_bounds__(kRowThreads) bwd_finish_dq_kernel(
     }
     float zeros[kRowsAtOnce] = {};
     if (groups.vectors) {
-      finish_rows<T, kVectorSize<T>>(zeros, dq, sums, a.scale, a.head_dim, lane, groups.lanes);
+      finish_rows<T, kOrder, kVectorSize<T>>(zeros, dq, sums, a.scale, a.head_dim, lane, groups.lanes);
     } else {
-      finish_rows<T, 1>(zeros, dq, sums, a.scale, a.head_dim, lane, groups.lanes);
+      finish_rows<T, kOrder, 1>(zeros, dq, sums, a.scale, a.head_dim, lane, groups.lanes);
     }
     if constexpr (kSecondLook) {
       if (!masks_pairs(a)) return;
@@ -89,7 +111,7 @@ __global__ void __launch_bounds__(kRowThreads) bwd_finish_dq_kernel(
   });
 }
 
-template <class T, bool kSecondLook>
+template <class T, bool kSecondLook, SumsOrder kOrder>
 Status launch_bwd_finish_dq(
     const LaunchContext& context,
     const char* name,
@@ -102,7 +124,9 @@ Status launch_bwd_finish_dq(
   const RowGroups groups = row_groups<T>(aligned, args.attention.head_dim);
   const LaunchShape shape = {num_row_blocks(args.attention, groups), kRowThreads, 0};
   if (shape.grid == 0) return Status();
-  return launch(context, name, bwd_finish_dq_kernel<T, kSecondLook>, shape, args, groups, delta, dq_sums, dq_pitch);
+  return launch(
+      context, name, bwd_finish_dq_kernel<T, kSecondLook, kOrder>, shape, args, groups, delta, dq_sums, dq_pitch
+  );
 }
 
 }  // namespace cuflash

@@ -2,6 +2,9 @@
 // The online softmax of fragments (fragment.cuh).
 #pragma once
 
+#include <cfloat>
+#include <climits>
+
 #include "kernels/common/fragment.cuh"
 #include "kernels/common/online_softmax.h"
 #include "kernels/common/ptx.cuh"
@@ -53,11 +56,8 @@ struct RowStates {
   }
 
   // Moves references up to what look() found: what was accumulated is to be multiplied by `rescale`. If a score is huge, the
-  // factor is put into references and scores, and is 1 from then on.
-  template <int kNTiles>
-  __device__ __forceinline__ void move(
-      float (&scores)[kMTiles][kNTiles][4], const float (&highest)[kRows], float& factor, float (&rescale)[kRows]
-  ) {
+  // factor is put into references, and is 1 from then on; scores are to be multiplied by what is returned.
+  __device__ __forceinline__ float move(const float (&highest)[kRows], float& factor, float (&rescale)[kRows]) {
     float next[kRows];
     bool huge = false;
 #pragma unroll
@@ -65,17 +65,14 @@ struct RowStates {
       next[i] = is_far(i, highest[i], factor) ? highest[i] : reference[i];
       huge |= next[i] > kNegativeInfinity<float> && fabsf(next[i] * factor) > kHuge;
     }
+    float put = 1.0f;
     if (factor != 1.0f && __any_sync(kFullWarp, huge)) {
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         reference[i] *= factor;
         next[i] *= factor;
-#pragma unroll
-        for (int n = 0; n < kNTiles; ++n) {
-          scores[i / 2][n][i % 2 * 2] *= factor;
-          scores[i / 2][n][i % 2 * 2 + 1] *= factor;
-        }
       }
+      put = factor;
       factor = 1.0f;
     }
 #pragma unroll
@@ -84,29 +81,7 @@ struct RowStates {
       reference[i] = next[i];
       sum[i] *= rescale[i];
     }
-  }
-
-  // Turns scores into weights 2^(factor (score - reference)) and sums them. A NaN score makes its own weight NaN, and with
-  // it the row's sum.
-  template <int kNTiles>
-  __device__ __forceinline__ void exponentiate(float (&p)[kMTiles][kNTiles][4], float factor) {
-    float shift[kRows];
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      shift[i] = reference[i] == kNegativeInfinity<float> ? 0.0f : -reference[i] * factor;
-    }
-#pragma unroll
-    for (int n = 0; n < kNTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& x = p[i / 2][n][i % 2 * 2 + e];
-          x = exp2_to_zero(fmaf(x, factor, shift[i]));
-          sum[i] += x;
-        }
-      }
-    }
+    return put;
   }
 
   __device__ __forceinline__ void finish() {
@@ -127,6 +102,121 @@ struct RowStates {
     }
     if (own_sum == 0.0f) return kNegativeInfinity<float>;
     return kLn2 * (__fmul_rn(own_reference, factor) + log2f(own_sum));
+  }
+};
+
+// Up to which score a row's reference may stay. Floats are compared as integers, three at a time where a GPU can: the order is
+// the same unless both are negative. So a row whose limit is negative has none, and the long look (RowStates::look())
+// decides; NaN is above every limit or, with its sign set, below: it reaches the row's sum either way.
+template <int kMTiles>
+struct ScoreLimits {
+  int32_t limit[2 * kMTiles];
+
+  __device__ __forceinline__ ScoreLimits() {
+#pragma unroll
+    for (int32_t& row : limit) row = INT_MIN;
+  }
+
+  __device__ __forceinline__ void follow(const RowStates<kMTiles>& state, float factor) {
+    const float growth = fminf(__fdividef(kMaxGrowth, factor), FLT_MAX);  // -inf stays -inf
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      const int32_t bits = __float_as_int(state.reference[i] + growth);
+      limit[i] = bits < 0 ? INT_MIN : bits;
+    }
+  }
+
+  // Whether no score of the warp's rows is above their limits, nor equal.
+  template <int kNTiles>
+  __device__ __forceinline__ bool hold(const float (&scores)[kMTiles][kNTiles][4]) const {
+    bool below = true;
+#pragma unroll
+    for (int i = 0; i < 2 * kMTiles; ++i) {
+      int32_t highest[2] = {INT_MIN, INT_MIN};  // two, since one would wait for itself
+#pragma unroll
+      for (int n = 0; n < kNTiles; ++n) {
+        const int32_t left = __float_as_int(scores[i / 2][n][i % 2 * 2]);
+        const int32_t right = __float_as_int(scores[i / 2][n][i % 2 * 2 + 1]);
+        highest[n % 2] = __vimax3_s32(highest[n % 2], left, right);
+      }
+      below &= max(highest[0], highest[1]) < limit[i];
+    }
+    return __all_sync(kFullWarp, below);
+  }
+};
+
+// The online softmax of a tile: references are settled, then scores become weights, a part of a step's at a time.
+template <int kMTiles>
+struct TileSoftmax {
+  static constexpr int kRows = 2 * kMTiles;
+  RowStates<kMTiles> rows;
+  ScoreLimits<kMTiles> limits;
+  float factor;  // from what scores are in registers to those in base 2
+  // -factor * reference of pairs of rows; 0 while there is none, and all scores are -inf. Neighbouring registers are of two
+  // banks: so each shift is read once for many scores, and registers are left to the products. With shifts of one bank,
+  // which is what ptxas may choose otherwise, the tensor cores of sm_90 are busy for 89 instead of 97 % of the time at
+  // head_dim 128.
+  uint64_t shifts[kMTiles] = {};
+  float rescale[kRows];  // behind a move: what was accumulated is to be multiplied by it
+
+  __device__ __forceinline__ explicit TileSoftmax(float from_registers) : factor(from_registers) {}
+
+  // Moves references if scores are far above them; whether it did. If that puts the factor into references, later scores have
+  // to come multiplied, or what becomes of them is wrong.
+  template <int kNTiles>
+  __device__ __forceinline__ bool settle(float (&scores)[kMTiles][kNTiles][4]) {
+    return !limits.hold(scores) && settle_first(scores);
+  }
+  // The same for the first scores, which have no limit yet.
+  template <int kNTiles>
+  __device__ __forceinline__ bool settle_first(float (&scores)[kMTiles][kNTiles][4]) {
+    float highest[kRows];
+    if (!rows.look(scores, factor, highest)) return false;
+    const float put = move(highest);
+    if (put != 1.0f) for_each_sum(scores, [&](float& x, int, int) { x *= put; });
+    return true;
+  }
+
+  // Moves references up to what look() found; scores are to be multiplied by what is returned.
+  __device__ __forceinline__ float move(const float (&highest)[kRows]) {
+    const float put = rows.move(highest, factor, rescale);
+    limits.follow(rows, factor);
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+      float shift[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float reference = rows.reference[2 * m + i];
+        shift[i] = reference == kNegativeInfinity<float> ? 0.0f : -reference * factor;
+      }
+      shifts[m] = pair_of(shift);
+    }
+    return put;
+  }
+
+  // Scores of blocks of 8 keys, [kFrom, kEnd), become weights 2^(factor (score - reference)), and are summed. A NaN score
+  // makes its own weight NaN, and with it the row's sum.
+  template <int kFrom, int kEnd, int kNTiles>
+  __device__ __forceinline__ void weigh(float (&scores)[kMTiles][kNTiles][4]) {
+    float shift[kMTiles][2];
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) split_pair(shift[m], shifts[m]);
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+      for (int n = kFrom; n < kEnd; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[m][n][i] = exp2_to_zero(fmaf(scores[m][n][i], factor, shift[m][i / 2]));
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+      for (int n = kFrom; n < kEnd; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows.sum[2 * m + i / 2] += scores[m][n][i];
+      }
+    }
   }
 };
 

@@ -36,4 +36,15 @@ __device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair) {
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(pair) : "memory");
 }
 
+// Two floats in neighbouring registers, as operands of 64 bits are.
+__device__ __forceinline__ uint64_t pair_of(const float (&x)[2]) {
+  uint64_t pair;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(pair) : "f"(x[0]), "f"(x[1]));
+  return pair;
+}
+
+__device__ __forceinline__ void split_pair(float (&x)[2], uint64_t pair) {
+  asm volatile("mov.b64 {%0, %1}, %2;" : "=f"(x[0]), "=f"(x[1]) : "l"(pair));
+}
+
 }  // namespace cuflash

@@ -19,8 +19,8 @@ namespace cuflash::cp_async {
 template <class T, int kHeadDim>
 Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& context) {
   WorkspaceCarver carver(context.workspace);
-  const BwdWorkspace workspace = BwdWorkspace::carve(args, carver);
   const int32_t pitch = dq_pitch(args.attention.head_dim);
+  const BwdWorkspace workspace = BwdWorkspace::carve(args, pitch, carver);
   CUFLASH_TRY(launch_bwd_delta<T>(context, "cp_async bwd_delta", args, workspace.delta, workspace.dq_sums, pitch));
   return with_tile<kBwdTiles, kHeadDim>(plan, [&]<int kRow>() {
     constexpr BwdTile kTile = kBwdTiles[kRow];
@@ -34,7 +34,7 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
       const LaunchShape queries = {plan.query_blocks, kTile.dq_threads(), kTile.dq_shared_bytes()};
       return launch(context, "cp_async bwd_dq", bwd_dq_kernel<T, kRow>, queries, args, workspace.delta);
     }
-    return launch_bwd_finish_dq<T, true>(
+    return launch_bwd_finish_dq<T, true, SumsOrder::kFragments>(
         context, "cp_async bwd_finish_dq", args, workspace.delta, workspace.dq_sums, pitch
     );
   });

@@ -137,11 +137,15 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].dq_threads(), 1)
         const auto shift_of = [&](int i, int, int) { return shift[i]; };
         if (!plain) {
           const int64_t distance = int64_t{keys.begin} + n + key - s.offset - own.begin - row;
-          apply_score_backward(p, ds, a, alibi_slope(a, at.batch, at.head), static_cast<float>(distance));
+          apply_score_backward(p[0], ds[0], a, alibi_slope(a, at.batch, at.head), static_cast<float>(distance));
         }
-        exponentiate(p, factor, shift_of);
-        if (edge) hide_pairs(p, ds, shift_of, mask, own_count, row, key);
-        weigh(ds, p);
+        exponentiate(p[0], factor, shift_of);
+        if (edge) {
+          cap_weights(p[0]);
+          hide_pairs(p[0], shift_of, mask, own_count, row, key);
+          hide_pairs(ds[0], shift_of, mask, own_count, row, key);
+        }
+        weigh(ds[0], p[0]);
 
         const LaneAddress<StepTile> k_columns = down_first<StepTile>(k_tile, part);
         add_product<T, kPart / 16>(

@@ -36,10 +36,22 @@ __device__ __forceinline__ void add_product(float (&sums)[kMTiles][kNTiles][4], 
   }
 }
 
+// Blocks a of an operand in registers, for add_product().
+template <int kMTiles, int kDepth>
+__device__ __forceinline__ auto from_registers(const uint32_t (&blocks)[kMTiles][kDepth][4]) {
+  return [&](int k, uint32_t(&a)[kMTiles][4]) {
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[m][i] = blocks[m][k][i];
+    }
+  };
+}
+
 // Rounded weights, [key][query], to shared memory; `to` is this lane's element of the first block.
 template <class Tile, int kMTiles, int kDepth>
 __device__ __forceinline__ void store_weights(
-    const LaneAddress<Tile>& to, int query, const uint32_t (&packed)[kMTiles][kDepth][4]
+    const LaneAddress<Tile>& to, const uint32_t (&packed)[kMTiles][kDepth][4]
 ) {
 #pragma unroll
   for (int m = 0; m < kMTiles; ++m) {
@@ -47,7 +59,7 @@ __device__ __forceinline__ void store_weights(
     for (int k = 0; k < kDepth; ++k) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        store_pair(to.at(16 * m + i % 2 * 8, query + 16 * k + i / 2 * 8), packed[m][k][i]);
+        store_pair(to.at(16 * m + i % 2 * 8, 16 * k + i / 2 * 8), packed[m][k][i]);
       }
     }
   }

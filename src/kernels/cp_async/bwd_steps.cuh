@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a block of the backward pass streams: query rows with their statistics, head after head. Whatever is the same for
-// all threads lies in shared memory, where one thread puts it a step ahead: registers are for sums.
+// all threads lies in shared memory, where one warp puts it two steps ahead: registers are for sums.
 #pragma once
 
 #include "kernels/common/fragment_softmax.cuh"
@@ -24,65 +24,96 @@ struct BwdBlock {
   Range rows;
 
   __device__ __forceinline__ int own_count() const { return own.end - own.begin; }
+  // Of `count` keys from `first` on, those that exist.
+  __device__ __forceinline__ Range rows_of_keys(int first, int count) const {
+    return {own.begin + min(first, own_count()), min(own.begin + first + count, own.end)};
+  }
 };
 
-// Rows of one query head against the keys of the block.
+// Of a step: its rows of q and dout.
 template <class T>
-struct BwdStep {
+struct StepRows {
   const T* q;
   const T* dout;
-  int64_t row_offset;  // of the first row in lse and delta
-  int64_t mask_begin;  // the mask's begin and end (query_mask()), not yet limited to 32 bits
-  int64_t mask_end;
-  int32_t head;
-  int32_t begin;    // first row
-  int32_t left;     // rows of this head from there on that see a key; 0: the block has no such step
-  int32_t columns;  // rows of this head from there on
-  bool edge;        // the mask or an end hides something
+  int64_t row_offset;  // of the first one in lse and delta
+  int left;            // of this head from there on that see a key; 0: the block has no such step
+};
 
-  // Keys are rows, query rows are columns.
-  __device__ __forceinline__ TileMask mask() const { return tile_mask(mask_begin, mask_end, columns); }
+// Rows of one query head against the keys of the block. What the next step has more or less of lies in fields of one size,
+// a lane each: a warp that moved them on one by one would be late, and all others would wait for it.
+template <class T>
+struct BwdStep {
+  enum Field { kQ, kDout, kRowOffset, kMaskBegin, kMaskEnd, kBegin, kLeft, kColumns, kHead, kFields };
+  int64_t fields[kFields];
+  int32_t edge;  // whether the mask or an end hides something, or a row's lse wants a closer look
 
-  __device__ __forceinline__ void set(
-      const BwdArgs& args, const BwdBlock& block, int32_t new_head, int block_n, int block_m
-  ) {
+  // All that has to do with its rows, read at once: each look takes its time.
+  __device__ __forceinline__ StepRows<T> rows() const {
+    return {
+        reinterpret_cast<const T*>(fields[kQ]), reinterpret_cast<const T*>(fields[kDout]), fields[kRowOffset], left()};
+  }
+  __device__ __forceinline__ int begin() const { return static_cast<int>(fields[kBegin]); }  // the first row
+  __device__ __forceinline__ int left() const { return static_cast<int>(fields[kLeft]); }
+  __device__ __forceinline__ int head() const { return static_cast<int>(fields[kHead]); }
+  // Keys are rows, query rows are columns. Its limits are not cut to 32 bits before.
+  __device__ __forceinline__ TileMask mask() const {
+    return tile_mask(fields[kMaskBegin], fields[kMaskEnd], static_cast<int>(fields[kColumns]));
+  }
+
+  // By one thread: the first step of a head.
+  __device__ __forceinline__ void begin_head(const BwdArgs& args, const BwdBlock& block, int32_t head) {
     const Attention& a = args.attention;
-    head = new_head;
-    begin = block.rows.begin;
+    const int begin = block.rows.begin;
     const bool exists = !block.rows.empty() && head < (block.at.head + 1) * group_size(a);
-    left = exists ? block.rows.end - begin : 0;
-    columns = block.s.q.length - begin;
-    q = row_pointer<T>(args.q, block.s.q, begin, head);
-    dout = row_pointer<T>(args.dout, block.s.q, begin, head);
-    row_offset = lse_offset(a, block.s.q, begin, head);
     const int64_t diagonal = block.own.begin - block.s.offset - begin;
-    mask_begin = diagonal - a.window_right;
-    mask_end = diagonal + a.window_left + 1;
-    set_edge(block, block_n, block_m);
+    fields[kQ] = reinterpret_cast<int64_t>(row_pointer<T>(args.q, block.s.q, begin, head));
+    fields[kDout] = reinterpret_cast<int64_t>(row_pointer<T>(args.dout, block.s.q, begin, head));
+    fields[kRowOffset] = lse_offset(a, block.s.q, begin, head);
+    fields[kMaskBegin] = diagonal - a.window_right;
+    fields[kMaskEnd] = diagonal + a.window_left + 1;
+    fields[kBegin] = begin;
+    fields[kLeft] = exists ? block.rows.end - begin : 0;
+    fields[kColumns] = block.s.q.length - begin;
+    fields[kHead] = head;
   }
 
+  // By one thread: what fields grow by from step to step of a head.
+  __device__ __forceinline__ void set_pace(const BwdArgs& args, int block_m) {
+    fields[kQ] = block_m * args.q.row_stride * static_cast<int64_t>(sizeof(T));
+    fields[kDout] = block_m * args.dout.row_stride * static_cast<int64_t>(sizeof(T));
+    fields[kRowOffset] = fields[kBegin] = block_m;
+    fields[kMaskBegin] = fields[kMaskEnd] = fields[kLeft] = fields[kColumns] = -block_m;
+    fields[kHead] = 0;
+  }
+
+  // By a warp: the step behind `step`.
   __device__ __forceinline__ void set_after(
-      const BwdStep& step, const BwdArgs& args, const BwdBlock& block, int block_n, int block_m
+      const BwdStep& step, const BwdStep& pace, const BwdArgs& args, const BwdBlock& block, int block_n, int block_m
   ) {
-    if (step.left <= block_m) {
-      set(args, block, step.head + 1, block_n, block_m);
-      return;
+    int64_t field = step.lane_field() + pace.lane_field();
+    if (step.left() > block_m) {
+      lane_field() = field;
+    } else {
+      if (threadIdx.x % kWarpSize == 0) begin_head(args, block, step.head() + 1);
+      __syncwarp();
+      field = lane_field();
     }
-    *this = step;
-    q += block_m * args.q.row_stride;
-    dout += block_m * args.dout.row_stride;
-    row_offset += block_m;
-    mask_begin -= block_m;
-    mask_end -= block_m;
-    begin += block_m;
-    left -= block_m;
-    columns -= block_m;
-    set_edge(block, block_n, block_m);
+    set_edge(field, block, block_n, block_m);
   }
 
-  __device__ __forceinline__ void set_edge(const BwdBlock& block, int block_n, int block_m) {
-    const bool sees_all = mask_begin + block_n <= 1 && mask_end >= block_m && columns >= block_m;
-    edge = !sees_all || block.own_count() < block_n;
+  // By a warp, each lane of which has its field.
+  __device__ __forceinline__ void set_edge(int64_t field, const BwdBlock& block, int block_n, int block_m) {
+    const int lane = threadIdx.x % kWarpSize;
+    const int64_t least = lane == kMaskEnd || lane == kColumns ? block_m : INT64_MIN;
+    const int64_t most = lane == kMaskBegin ? 1 - block_n : INT64_MAX;
+    const bool sees_all = __all_sync(kFullWarp, field >= least && field <= most);
+    if (lane == 0) edge = !sees_all || block.own_count() < block_n;
+  }
+
+  // The last one for the lanes that have none.
+  __device__ __forceinline__ int64_t& lane_field() { return fields[min(int(threadIdx.x % kWarpSize), kFields - 1)]; }
+  __device__ __forceinline__ int64_t lane_field() const {
+    return fields[min(int(threadIdx.x % kWarpSize), kFields - 1)];
   }
 };
 
@@ -94,14 +125,34 @@ template <int kRows>
 struct StepStatistics {
   float shift[kRows];
   float delta[kRows];
+
+  __device__ __forceinline__ float2 shift_of_pair(int row) const {
+    return *reinterpret_cast<const float2*>(shift + row);
+  }
 };
+
+// dp starts from -delta. `query` is the lane's first one.
+template <int kRows, int kMTiles, int kNTiles>
+__device__ __forceinline__ void start_dp(
+    float (&dp)[kMTiles][kNTiles][4], const StepStatistics<kRows>& statistics, int query
+) {
+#pragma unroll
+  for (int n = 0; n < kNTiles; ++n) {
+    const float2 negative_delta = *reinterpret_cast<const float2*>(statistics.delta + query + 8 * n);
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+      dp[m][n][0] = dp[m][n][2] = negative_delta.x;
+      dp[m][n][1] = dp[m][n][3] = negative_delta.y;
+    }
+  }
+}
 
 // Statistics pass through a register each of the first 2 * kRows threads, a step ahead.
 template <int kRows, class T>
-__device__ __forceinline__ float load_statistic(const BwdArgs& args, const float* delta, const BwdStep<T>& step) {
+__device__ __forceinline__ float load_statistic(const BwdArgs& args, const float* delta, const StepRows<T>& rows) {
   const int row = threadIdx.x % kRows;
-  if (threadIdx.x >= 2 * kRows || row >= step.left) return 0.0f;
-  return (threadIdx.x < kRows ? args.lse : delta)[step.row_offset + row];
+  if (threadIdx.x >= 2 * kRows || row >= rows.left) return 0.0f;
+  return (threadIdx.x < kRows ? args.lse : delta)[rows.row_offset + row];
 }
 
 // Returns whether the value is an lse that wants a closer look.

@@ -32,7 +32,7 @@ Plan plan_backward(const BackwardProblem& problem, const Device& device) {
   const Attention& a = problem.args.attention;
   const BwdTile* tile = tile_on<kBwdTiles>(a, device);
   WorkspaceCarver carver;
-  BwdWorkspace::carve(problem.args, carver);
+  BwdWorkspace::carve(problem.args, dq_pitch(a.head_dim), carver);
   return plan_backward_blocks<kBwdTiles>(a, tile, tile->block_n, tile->block_m, carver.bytes());
 }
 

@@ -43,6 +43,12 @@ __device__ __forceinline__ void pack_operand(uint32_t (&a)[4], const float (&sum
   a[3] = pack<T>(sums[2 * k + 1][2], sums[2 * k + 1][3]);
 }
 
+template <class T, int kNTiles>
+__device__ __forceinline__ void pack_operands(uint32_t (&a)[kNTiles / 2][4], const float (&sums)[kNTiles][4]) {
+#pragma unroll
+  for (int k = 0; k < kNTiles / 2; ++k) pack_operand<T>(a[k], sums, k);
+}
+
 // Lane q of a quad has, in x[i], part q of block i, and receives the whole block q: part i in x[i].
 __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4]) {
 #pragma unroll

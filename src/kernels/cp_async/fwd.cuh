@@ -48,8 +48,7 @@ struct PairBoard {
   unsigned marked[kWarps];
 
   template <int kLaneRows>
-  __device__ __forceinline__ void note(int parity, int warp, int lane, const float (&x)[kLaneRows], bool moving) {
-    if (lane == 0) moves[parity][warp] = moving;
+  __device__ __forceinline__ void note(int parity, int warp, int lane, const float (&x)[kLaneRows]) {
     if (lane % 4 != 0) return;
 #pragma unroll
     for (int i = 0; i < kLaneRows; ++i) number[parity][warp][lane / 4 + 8 * i] = x[i];
@@ -81,6 +80,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
   constexpr int kStages = kTile.stages;
   constexpr int kStep = kTile.step_n;
   constexpr int kDepth = kHeadDim / 16;
+  constexpr int kAhead = kMTiles == 1 || !kAlone ? 3 : 2;
   using QTile = SwizzledTile<kTile.block_m, kHeadDim>;
   using KTile = SwizzledTile<kTile.block_n, kHeadDim>;
   constexpr uint32_t kStageBytes = 2 * KTile::kBytes;
@@ -147,8 +147,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
     }
     if (lane == 0) block.seen[warp] = WarpKeys::of(a, s, own_rows(rows), keys.begin);
 
-    RowStates<kMTiles> state;
-    float factor = is_plain(a) ? a.scale * kLog2e : 1.0f;  // from what is in p to scores in base 2
+    TileSoftmax<kMTiles> softmax(is_plain(a) ? a.scale * kLog2e : 1.0f);
     float o[kMTiles][kColumns / 8][4];
     clear(o);
     QOperand<T, QTile, kMTiles, kDepth, kTile.q_in_registers> q;
@@ -170,9 +169,9 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
         const WarpKeys seen = block.seen[warp];
         if (first >= seen.any.end || first + kStep <= seen.any.begin) continue;
         float p[kMTiles][kKeys / 8][4];
-        multiply_scores<T, KTile>(p, q, along_first<KTile>(stage, step + member * kKeys));
+        multiply_scores<T, kAhead, KTile>(p, q, along_first<KTile>(stage, step + member * kKeys));
         const int32_t lane_key = first + member * kKeys + lane % 4 * 2;
-        if (factor == 1.0f) {
+        if (softmax.factor == 1.0f) {
           const float slope = alibi_slope(a, block.at.batch, block.at.head);
           apply_score(p, a, block.s, slope, block.rows.begin + warp_row + lane / 4, block.keys.begin + lane_key);
         }
@@ -180,26 +179,12 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
           const Range own = own_rows(block.rows);
           hide(p, a, block.s, own.begin + lane / 4, own.end, block.keys.begin + lane_key);
         }
-        float highest[2 * kMTiles], rescale[2 * kMTiles];
-        const bool moves = state.look(p, factor, highest);
-        const auto rescale_sums = [&] {
-#pragma unroll
-          for (int m = 0; m < kMTiles; ++m) {
-#pragma unroll
-            for (int d = 0; d < kColumns / 8; ++d) {
-#pragma unroll
-              for (int e = 0; e < 4; ++e) o[m][d][e] *= rescale[2 * m + e / 2];
-            }
-          }
-        };
+        const auto rescale_sums = [&] { for_each_sum(o, [&](float& x, int i, int) { x *= softmax.rescale[i]; }); };
         const LaneAddress<KTile> values = down_first<KTile>(stage + KTile::kBytes, step, member * kColumns);
         if constexpr (kAlone) {
-          if (moves) {
-            state.move(p, highest, factor, rescale);
-            rescale_sums();
-          }
-          state.exponentiate(p, factor);
-          add_values<T, kStep / 16>(
+          if (softmax.settle(p)) rescale_sums();
+          softmax.template weigh<0, kKeys / 8>(p);
+          add_values<T, kAhead, kStep / 16>(
               o,
               [&](int k, uint32_t(&x)[kMTiles][4]) {
 #pragma unroll
@@ -223,25 +208,34 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
               }
             }
           };
-          board.note(parity, warp, lane, highest, moves);
+          float highest[2 * kMTiles];
+          const bool moves = !softmax.limits.hold(p) && softmax.rows.look(p, softmax.factor, highest);
+          if (lane == 0) board.moves[parity][warp] = moves;
+          if (moves) board.note(parity, warp, lane, highest);
           if (!moves) {
-            state.exponentiate(p, factor);
+            softmax.template weigh<0, kKeys / 8>(p);
             store_weights();
           }
           sync_warps<kWarpSize * kSplit>(1 + group);
-          if (moves || board.moves[parity][warp ^ 1]) {
-            board.join(parity, warp ^ 1, lane, highest);
-            state.move(p, highest, factor, rescale);
+          const bool partner_moves = board.moves[parity][warp ^ 1];
+          if (moves || partner_moves) {
+            if (!moves) {  // none of its scores would move a reference
+#pragma unroll
+              for (float& row : highest) row = kNegativeInfinity<float>;
+            }
+            if (partner_moves) board.join(parity, warp ^ 1, lane, highest);
+            const float put = softmax.move(highest);
             rescale_sums();
             if (moves) {
-              state.exponentiate(p, factor);
+              for_each_sum(p, [&](float& x, int, int) { x *= put; });
+              softmax.template weigh<0, kKeys / 8>(p);
             } else {
-              for_each_sum(p, [&](float& x, int i, int) { x *= rescale[i]; });
+              for_each_sum(p, [&](float& x, int i, int) { x *= softmax.rescale[i]; });
             }
             store_weights();
             sync_warps<kWarpSize * kSplit>(1 + group);
           }
-          add_values<T, kStep / 16>(
+          add_values<T, kAhead, kStep / 16>(
               o,
               [&, from = down_first<PTile>(p_tile, 0)](int k, uint32_t(&x)[kMTiles][4]) {
 #pragma unroll
@@ -254,9 +248,10 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
       }
     }
 
+    RowStates<kMTiles>& state = softmax.rows;
     state.finish();
     if constexpr (!kAlone) {
-      board.note(parity, warp, lane, state.sum, false);
+      board.note(parity, warp, lane, state.sum);
       sync_warps<kWarpSize * kSplit>(1 + group);
       board.add(parity, warp ^ 1, lane, state.sum);
       parity ^= 1;
@@ -267,7 +262,7 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), kFwdTiles[kRow].min
     const Range own = own_rows(block.rows);
     const bool check = masks_pairs(a);
     unsigned marked = check ? rows_to_redo(o, state, own) : 0;
-    if (member == 0) store_lse(args, block.s, block.at, own, state, factor);
+    if (member == 0) store_lse(args, block.s, block.at, own, state, softmax.factor);
     store_rows<T>({args.o, block.s.q, own, block.at.head, a.head_dim_v}, member * kColumns, o);
     if constexpr (kAlone) {
       __syncwarp();  // rows are written twice, by different lanes

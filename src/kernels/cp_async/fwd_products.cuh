@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The two products of the forward pass. Blocks of the streamed operand are loaded a few products ahead of their use.
+// The two products of the forward pass. Blocks of the streamed operand are loaded a few ahead (kAhead) of their use: a load
+// takes about as long as six products.
 #pragma once
 
 #include "kernels/cp_async/fragment.cuh"
@@ -35,16 +36,12 @@ struct QOperand<T, Tile, kMTiles, kDepth, false> {
   }
 };
 
-// How many blocks are loaded ahead: a load takes about as long as six products.
-template <int kMTiles>
-inline constexpr int kAhead = kMTiles == 1 ? 3 : 2;
-
 // p = q k^T for the rows of a warp and the keys at `keys`.
-template <class T, class KTile, int kMTiles, int kNTiles, class Q>
+template <class T, int kAhead, class KTile, int kMTiles, int kNTiles, class Q>
 __device__ __forceinline__ void multiply_scores(float (&p)[kMTiles][kNTiles][4], const Q& q, LaneAddress<KTile> keys) {
   constexpr int kPerDepth = kNTiles / 2;
   constexpr int kBlocks = KTile::kDim / 16 * kPerDepth;
-  constexpr int kBuffers = kAhead<kMTiles> + 1;
+  constexpr int kBuffers = kAhead + 1;
   uint32_t k[kBuffers][4], a[2][kMTiles][4];
   const auto load = [&](int block) {
     load_matrices(k[block % kBuffers], keys.at(block % kPerDepth * 16, block / kPerDepth * 16));
@@ -53,12 +50,12 @@ __device__ __forceinline__ void multiply_scores(float (&p)[kMTiles][kNTiles][4],
 #pragma unroll
   for (int m = 0; m < kMTiles; ++m) q.get(a[0][m], m, 0);
 #pragma unroll
-  for (int block = 0; block < kAhead<kMTiles>; ++block) load(block);
+  for (int block = 0; block < kAhead; ++block) load(block);
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     const int d = block / kPerDepth;
     const int j = block % kPerDepth;
-    if (block + kAhead<kMTiles> < kBlocks) load(block + kAhead<kMTiles>);
+    if (block + kAhead < kBlocks) load(block + kAhead);
     if (j == 0 && block + kPerDepth < kBlocks) {
 #pragma unroll
       for (int m = 0; m < kMTiles; ++m) q.get(a[(d + 1) % 2][m], m, d + 1);
@@ -73,21 +70,21 @@ __device__ __forceinline__ void multiply_scores(float (&p)[kMTiles][kNTiles][4],
 }
 
 // o += p v for 16 * kSteps keys, whose rows of v are at `values`: load_p(k, a) gives the blocks of p.
-template <class T, int kSteps, class VTile, int kMTiles, int kNTiles, class LoadP>
+template <class T, int kAhead, int kSteps, class VTile, int kMTiles, int kNTiles, class LoadP>
 __device__ __forceinline__ void add_values(float (&o)[kMTiles][kNTiles][4], LoadP&& load_p, LaneAddress<VTile> values) {
   constexpr int kPerKeys = kNTiles / 2;
   constexpr int kBlocks = kSteps * kPerKeys;
-  constexpr int kBuffers = kAhead<kMTiles> + 1;
+  constexpr int kBuffers = kAhead + 1;
   uint32_t v[kBuffers][4], a[kMTiles][4];
   const auto load = [&](int block) {
     load_matrices_transposed(v[block % kBuffers], values.at(block / kPerKeys * 16, block % kPerKeys * 16));
   };
 #pragma unroll
-  for (int block = 0; block < kAhead<kMTiles>; ++block) load(block);
+  for (int block = 0; block < kAhead; ++block) load(block);
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     const int d = block % kPerKeys;
-    if (block + kAhead<kMTiles> < kBlocks) load(block + kAhead<kMTiles>);
+    if (block + kAhead < kBlocks) load(block + kAhead);
     if (d == 0) load_p(block / kPerKeys, a);
     const uint32_t(&b)[4] = v[block % kBuffers];
 #pragma unroll

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/common/warp.h"
 
@@ -61,6 +62,9 @@ inline constexpr std::array kFwdTiles = {
 };
 // clang-format on
 
+// Of the backward pass: floats of a row of the sums of dq, which lie as fragments have them (SumsOrder::kFragments).
+constexpr int32_t dq_pitch(int32_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
 // Backward: a block owns block_n keys and streams block_m query rows per step. `split` warps share the same keys: each
 // computes the weights of its part of the step's queries and the gradients of its part of head_dim. Alone (split 1), a
 // warp's weights stay in its registers, of `part` queries at a time.
@@ -85,7 +89,7 @@ struct BwdTile {
   constexpr size_t dq_shared_bytes() const { return static_cast<size_t>(operand_bytes()); }
   constexpr int state_offset() const { return operand_bytes() + (split > 1 ? stages + 1 : stages) * weights_bytes(); }
   // Statistics of two steps, a mark for each key, and what all threads share about the block and its steps.
-  constexpr int state_bytes() const { return 4 * 4 * block_m + 4 * block_n + 384; }
+  constexpr int state_bytes() const { return 4 * 4 * block_m + 4 * block_n + 640; }
   constexpr size_t shared_bytes() const {
     return static_cast<size_t>(state_offset()) + static_cast<size_t>(state_bytes());
   }

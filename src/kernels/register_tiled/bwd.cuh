@@ -65,7 +65,7 @@ Status launch_bwd(const BwdArgs& args, cuflashDataType_t dtype, const Plan& plan
       );
     }
     return with_dtype(dtype, [&]<class T>(TypeTag<T>) {
-      return launch_bwd_finish_dq<T, false>(
+      return launch_bwd_finish_dq<T, false, SumsOrder::kColumns>(
           context, "register_tiled bwd_finish_dq", args, workspace.delta, workspace.dq_sums, a.head_dim
       );
     });

@@ -158,16 +158,20 @@ __device__ __forceinline__ void bwd_describe_steps(
         }
         step.dq_tile = DqTiles::of(a, kBlockM).first(a, task.s.q, task.at.batch, at.head, kBlockM) + at.block;
       }
-      // No use may be left out: a barrier that is two phases behind looks like one that is done.
+      // Of these no use may be left out: a barrier that is two phases behind looks like one that is done.
       if (key_strangers && i == 0) {
         block.k.wait_full(kv);
         kv.advance();
         clear_rows<kTile.block_n, kHeadDim>(shared + kTile.k_offset(), own_count);
         publish_writes();
       }
-      if (query_strangers) {
+      // Rarely: a wait for copies here keeps the consumers from the product that needs one of them only. Most uses of the
+      // buffers are not waited for; when the step that dout's had before is done, the phases of both are known all the same.
+      if (query_strangers && mask.columns < kBlockM) {
+        static_assert(kTile.dout_stages <= kTile.q_stages && kTile.dout_stages <= kTile.step_stages);
         const RingPosition<kTile.q_stages> q = ring_position<kTile.q_stages>(count);
         const RingPosition<kTile.dout_stages> dout = ring_position<kTile.dout_stages>(count);
+        block.step.wait_empty(ring_position<kTile.step_stages>(count + kTile.step_stages - kTile.dout_stages));
         block.q.wait_full(q);
         block.dout.wait_full(dout);
         clear_rows<kBlockM, kHeadDim>(shared + kTile.q_offset() + q.stage * kTile.rows_bytes(), mask.columns);

@@ -25,8 +25,8 @@
 namespace cuflash::sm90 {
 
 // kPlain: neither softcap nor ALiBi, whose code would lie between that of a step. A call finds its code in memory if others ran
-// before it, and every jump waits for that.
-template <class T, int kRow, bool kPlain>
+// before it, and every jump waits for that. kByEntry: as the schedule is; the thread that loads has few registers.
+template <class T, int kRow, bool kPlain, bool kByEntry>
 __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1) fwd_kernel(
     const __grid_constant__ FwdMaps maps,
     const __grid_constant__ FwdArgs args,
@@ -46,10 +46,11 @@ __global__ void __launch_bounds__(kFwdTiles[kRow].threads(), 1) fwd_kernel(
     block.init();
   }
   __syncthreads();
+  if constexpr (kByEntry) sort_entries(args.attention, kTile.block_m, block.entries);
   if (group == 0) {
     give_registers<kTile.loader_registers>();
     if (threadIdx.x < kWarpSize && is_elected())
-      load_tiles<kRow>(args.attention, schedule, maps, block, shared_address(shared));
+      load_tiles<kRow, kByEntry>(args.attention, schedule, maps, block, shared_address(shared));
   } else {
     take_registers<kTile.consumer_registers>();
     compute_tiles<T, kRow, kPlain>(args, maps, block, shared_address(shared), group - 1);
@@ -67,8 +68,12 @@ Status launch_fwd(const FwdArgs& args, const Plan& plan, const LaunchContext& co
     if (context.mode == LaunchMode::kRun) CUFLASH_TRY(check_cuda(make_maps(args, kDType, kBoxes, &maps), kName));
     const LaunchShape shape = {plan.query_blocks, kTile.threads(), kTile.shared_bytes()};
     const Schedule schedule = Schedule::of(args.attention, kTile.block_m, static_cast<int32_t>(plan.query_blocks));
-    const auto kernel = is_plain(args.attention) ? fwd_kernel<T, kRow, true> : fwd_kernel<T, kRow, false>;
-    return launch(context, kName, kernel, shape, maps, args, schedule);
+    const auto launch_kernel = [&]<bool kPlain>() {
+      const auto kernel = schedule.by_entry ? fwd_kernel<T, kRow, kPlain, true> : fwd_kernel<T, kRow, kPlain, false>;
+      return launch(context, kName, kernel, shape, maps, args, schedule);
+    };
+    return is_plain(args.attention) ? launch_kernel.template operator()<true>()
+                                    : launch_kernel.template operator()<false>();
   });
 }
 

@@ -10,10 +10,10 @@
 #pragma once
 
 #include "kernels/common/fragment_score.cuh"
+#include "kernels/common/fragment_softmax.cuh"
 #include "kernels/common/fwd_block.cuh"
 #include "kernels/common/warp.h"
 #include "kernels/sm90/fwd_store.cuh"
-#include "kernels/sm90/softmax.cuh"
 #include "kernels/sm90/tensor_map.h"
 #include "kernels/sm90/wgmma.cuh"
 
@@ -189,7 +189,7 @@ __device__ __forceinline__ void compute_tiles(
     // What takes a while is done under products.
     const Range own = rows_of_task(*task, warp_row, 16);
     const Range clean = clean_blocks(a, *task, own, kBlockN);
-    TileSoftmax softmax(kPlain ? a.scale * kLog2e : 1.0f);
+    TileSoftmax<1> softmax(kPlain ? a.scale * kLog2e : 1.0f);
     // What is in s becomes scores of block n.
     const auto finish_scores = [&](int n) {
       const auto key = [&] { return task->keys.begin + n * kBlockN + lane % 4 * 2; };
@@ -257,7 +257,9 @@ __device__ __forceinline__ void compute_tiles(
     const FwdTask* next = take_task();
     wait_products<0>();
     values_are_done();
-    store_tile<T, kRow>(args, maps.o, *task, own, shared, group, softmax.rows, inverse, o);
+    // The softmax has met huge scores, and from then on wants them multiplied, for which a step has no instructions.
+    const bool wrong = kPlain && softmax.factor != a.scale * kLog2e;
+    store_tile<T, kRow>(args, maps.o, *task, own, shared, group, softmax.rows, inverse, o, wrong);
     task_is_done();
     task = next;
     // None is left to wait for. But behind a wait ptxas takes the rings' positions as the same in all lanes, and computes

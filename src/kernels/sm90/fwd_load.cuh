@@ -30,7 +30,20 @@ __device__ __forceinline__ BoxRows key_rows(const Attention& a, const FwdTask& t
       static_cast<int>(task.s.k.first + task.keys.begin), key_head(a, task.at.head), static_cast<int>(task.s.k.batch)};
 }
 
-template <int kRow>
+// By the whole block.
+__device__ __forceinline__ void sort_entries(const Attention& a, int block_m, SortedEntries& sorted) {
+  const uint32_t entry = threadIdx.x;
+  const uint32_t count = a.batch;
+  const SortedEntries::Size size = entry < count ? SortedEntries::size_of(a, entry, block_m) : SortedEntries::Size{};
+  if (entry < count) sorted.sizes[entry] = size;
+  __syncthreads();
+  const uint32_t rank = entry < count ? sorted.rank_of(entry, count) : 0;
+  __syncthreads();
+  if (entry < count) sorted.entries[rank] = {entry, size.row_blocks};
+  __syncthreads();
+}
+
+template <int kRow, bool kByEntry>
 __device__ __forceinline__ void load_tiles(
     const Attention& a, const Schedule& schedule, const FwdMaps& maps, FwdState<kRow>& block, uint32_t shared
 ) {
@@ -73,12 +86,13 @@ __device__ __forceinline__ void load_tiles(
     }
   };
 
-  for (int64_t turn = 0; turn * schedule.blocks < schedule.places; ++turn) {
+  TileWalk<kByEntry> walk(schedule, block.entries, a.batch);
+  for (int64_t turn = 0; turn * schedule.blocks < walk.places; ++turn) {
     const int64_t place = schedule.place(turn, blockIdx.x);
-    if (place >= schedule.places) continue;
+    const int tiles = place < walk.places ? walk.tiles_at(place) : 0;
 #pragma unroll 1
-    for (int number = 0; number < schedule.tiles_at(place); ++number) {
-      const FwdTask task = task_of(a, schedule.at(place, number), kTile.block_m, kTile.block_n);
+    for (int number = 0; number < tiles; ++number) {
+      const FwdTask task = task_of(a, walk.at(place, number), kTile.block_m, kTile.block_n);
       if (!task.rows.empty()) load_tile(task);
     }
   }

@@ -13,6 +13,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/tile_coord.h"
 #include "kernels/sm90/ring.cuh"
+#include "kernels/sm90/schedule.h"
 #include "kernels/sm90/swizzle.h"
 #include "kernels/sm90/tiles.h"
 
@@ -43,6 +44,7 @@ struct FwdState {
   RingBarriers<kTile.stages> k;
   RingBarriers<kTile.stages> v;
   FwdTask tasks[kTasks];
+  SortedEntries entries;
 
   __device__ void init() {
     constexpr int kConsumerWarps = 4 * kTile.groups();

@@ -82,7 +82,7 @@ __device__ __forceinline__ void store_staged(
   }
 }
 
-// `inverse`: what o is to be multiplied by.
+// `inverse`: what o is to be multiplied by. `wrong`: that and lse are not to be used, all rows are to be computed again.
 template <class T, int kRow, int kNTiles>
 __device__ __forceinline__ void store_tile(
     const FwdArgs& args,
@@ -93,13 +93,15 @@ __device__ __forceinline__ void store_tile(
     int group,
     const RowStates<1>& state,
     const float (&inverse)[2],
-    float (&o)[1][kNTiles][4]
+    float (&o)[1][kNTiles][4],
+    bool wrong
 ) {
   constexpr FwdTile kTile = kFwdTiles[kRow];
   const Attention& a = args.attention;
   const int lane = threadIdx.x % kWarpSize;
   normalise(o, inverse);
   unsigned marked = masks_pairs(a) ? rows_to_redo(o, state, own) : 0;
+  if (wrong) marked = (1u << (own.end - own.begin)) - 1;
 
   if constexpr (kTile.o_columns > 0) {
     // A box that reaches past the last row is clipped, but only at the end of the tensor's entry.

@@ -269,15 +269,4 @@ __device__ __forceinline__ int made_anew(int x) {
   return x;
 }
 
-// Two floats in neighbouring registers, as operands of 64 bits are.
-__device__ __forceinline__ uint64_t pair_of(const float (&x)[2]) {
-  uint64_t pair;
-  asm("mov.b64 %0, {%1, %2};" : "=l"(pair) : "f"(x[0]), "f"(x[1]));
-  return pair;
-}
-
-__device__ __forceinline__ void split_pair(float (&x)[2], uint64_t pair) {
-  asm volatile("mov.b64 {%0, %1}, %2;" : "=f"(x[0]), "=f"(x[1]) : "l"(pair));
-}
-
 }  // namespace cuflash::sm90

@@ -3,6 +3,8 @@
 // says what is its own.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/common/tile_coord.h"
 
 namespace cuflash::sm90 {
@@ -15,6 +17,10 @@ CUFLASH_HD int32_t most_rows(int32_t bound, const int32_t* cu_seqlens, int64_t t
 CUFLASH_HD int32_t most_queries(const Attention& a) { return most_rows(a.seqlen_q, a.cu_seqlens_q, a.total_q); }
 CUFLASH_HD int32_t most_keys(const Attention& a) { return most_rows(a.seqlen_k, a.cu_seqlens_k, a.total_k); }
 
+CUFLASH_HD bool has_device_lengths(const Attention& a) {
+  return a.cu_seqlens_q != nullptr || a.cu_seqlens_k != nullptr || a.seqused_q != nullptr || a.seqused_k != nullptr;
+}
+
 // Without a mask tiles are alike and those of one head follow each other: blocks at work together read few heads' keys.
 //
 // With a mask they are not, and the last query rows are taken for the longest, as under a causal mask. Two heads, whose
@@ -25,6 +31,12 @@ CUFLASH_HD int32_t most_keys(const Attention& a) { return most_rows(a.seqlen_k, 
 // and a block takes a pair at a time, in order: again few heads' keys are read at one time, which stay in the L2 cache. It
 // does so for as many whole turns as leave three quarters of a turn's pairs or more. Of these heads single tiles are taken
 // instead, the longest of all first, in order and in reverse order by turns: so blocks end at about the same time.
+//
+// Entries whose lengths the device alone knows are sorted by each block for itself (SortedEntries), those with the most keys
+// first. Their tiles are counted through, without such as have no rows: of an entry, a head after the other or, with a mask, a
+// pair of heads after the other, whose tiles make pairs again, a last head alone with itself. Pairs are taken for about as many
+// turns as above, then single tiles, the last row blocks of all that are left first. With more entries than kMostSorted tiles
+// are those of the bound, as without such lengths, and those without rows are passed over.
 struct Schedule {
   int64_t places;  // a tile, or a pair of them
   int32_t blocks;  // that work
@@ -33,13 +45,15 @@ struct Schedule {
   bool by_length;
   int64_t heads;         // of all entries
   int64_t paired_heads;  // the first ones, an even number; by length
+  bool by_entry;
+
+  static constexpr int32_t kMostSorted = 128;
 
   CUFLASH_HD static Schedule of(const Attention& a, int block_m, int32_t blocks) {
     const int32_t blocks_per_head = ceil_div(most_queries(a), block_m);
     const int64_t heads = int64_t{a.batch} * a.num_heads;
     const bool by_length = masks_pairs(a);
-    const int64_t quarters = 2 * heads * blocks_per_head - 3 * blocks;  // of pairs, but for those of the last heads
-    const int64_t turns = by_length && quarters > 0 ? quarters / (int64_t{4} * blocks) : 0;
+    const int64_t turns = by_length ? turns_of_pairs(heads * blocks_per_head, blocks) : 0;
     const int64_t paired_heads = blocks_per_head > 0 ? turns * blocks / blocks_per_head * 2 : 0;
     return {
         .places = heads * blocks_per_head - paired_heads / 2 * blocks_per_head,
@@ -48,7 +62,14 @@ struct Schedule {
         .blocks_per_head = blocks_per_head,
         .by_length = by_length,
         .heads = heads,
-        .paired_heads = paired_heads};
+        .paired_heads = paired_heads,
+        .by_entry = has_device_lengths(a) && a.batch <= kMostSorted && heads * blocks_per_head <= INT32_MAX};
+  }
+
+  // That leave three quarters of a turn or more.
+  CUFLASH_HD static int64_t turns_of_pairs(int64_t tiles, int32_t blocks) {
+    const int64_t quarters = 2 * tiles - 3 * blocks;
+    return quarters > 0 ? quarters / (int64_t{4} * blocks) : 0;
   }
 
   // The number of a block's place in a turn; there is none if it is not below `places`.
@@ -71,6 +92,152 @@ struct Schedule {
     }
     const Quotient rank = divide(place - pairs(), heads - paired_heads);
     return block_of_head(paired_heads + rank.rest, num_heads, blocks_per_head - 1 - rank.whole);
+  }
+};
+
+// Of the entries of a batch, what their order follows from, or the order: in memory that a block shares, so that every thread
+// finds the place of one entry.
+struct SortedEntries {
+  struct Size {
+    uint32_t keys;
+    uint32_t row_blocks;
+  };
+  struct Entry {
+    uint32_t number;
+    uint32_t row_blocks;
+  };
+  union {
+    Size sizes[Schedule::kMostSorted];
+    Entry entries[Schedule::kMostSorted];
+  };
+
+  CUFLASH_HD static Size size_of(const Attention& a, int32_t entry, int block_m) {
+    const Sequence s = sequence_of(a, entry);
+    return {static_cast<uint32_t>(s.k.length), static_cast<uint32_t>(ceil_div(s.q.length, block_m))};
+  }
+
+  // From sizes: where an entry stands.
+  CUFLASH_HD uint32_t rank_of(uint32_t entry, uint32_t count) const {
+    uint32_t rank = 0;
+    for (uint32_t other = 0; other < count; ++other) {
+      rank += sizes[other].keys > sizes[entry].keys || (sizes[other].keys == sizes[entry].keys && other < entry);
+    }
+    return rank;
+  }
+};
+
+// From place to place, upwards, by whatever order the schedule has.
+template <bool kByEntry>
+struct TileWalk {
+  const Schedule& schedule;
+  int64_t places;
+
+  CUFLASH_HD TileWalk(const Schedule& own_schedule, const SortedEntries&, int32_t)
+      : schedule(own_schedule), places(own_schedule.places) {}
+  CUFLASH_HD int tiles_at(int64_t place) const { return schedule.tiles_at(place); }
+  CUFLASH_HD TileCoord at(int64_t place, int number) { return schedule.at(place, number); }
+};
+
+template <>
+struct TileWalk<true> {
+  const Schedule& schedule;
+  const SortedEntries& sorted;
+  uint32_t count;      // of entries
+  uint32_t num_heads;  // of an entry
+  int64_t places;
+  uint32_t pairs = 0;        // places of the entries and heads in front of
+  uint32_t single_rank = 0;  // this entry
+  uint32_t single_head = 0;  // and this head of it, from which on tiles are single
+  // Where the walk is: without pairs, or in front of the singles, at an entry; then at a row block of an entry.
+  uint32_t rank = 0;
+  uint32_t row_block = 0;
+  uint32_t before = 0;  // places in front of that
+
+  CUFLASH_HD TileWalk(const Schedule& own_schedule, const SortedEntries& own_sorted, int32_t batch)
+      : schedule(own_schedule),
+        sorted(own_sorted),
+        count(static_cast<uint32_t>(batch)),
+        num_heads(static_cast<uint32_t>(own_schedule.num_heads)) {
+    uint32_t tiles = 0, most = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      tiles += num_heads * row_blocks(i);
+      most = row_blocks(i) > most ? row_blocks(i) : most;
+    }
+    places = tiles;
+    if (!schedule.by_length) return;
+    const auto wanted = static_cast<uint32_t>(schedule.blocks * Schedule::turns_of_pairs(tiles, schedule.blocks));
+    for (; single_rank < count && pairs + places_of_pairs(single_rank) <= wanted; ++single_rank) {
+      pairs += places_of_pairs(single_rank);
+      places -= num_heads * row_blocks(single_rank);
+    }
+    if (single_rank < count && row_blocks(single_rank) > 0) {
+      const uint32_t heads_in_pairs = (wanted - pairs) / row_blocks(single_rank) * 2;
+      single_head = heads_in_pairs < num_heads / 2 * 2 ? heads_in_pairs : num_heads / 2 * 2;
+      pairs += single_head / 2 * row_blocks(single_rank);
+      places -= single_head * row_blocks(single_rank);
+    }
+    places += pairs;
+    row_block = most;
+  }
+
+  CUFLASH_HD int tiles_at(int64_t place) const {
+    if (place >= pairs) return 1;
+    // In the middle of a head that is a pair with itself there is one tile.
+    uint32_t first = before, at = rank;
+    while (first + places_of_pairs(at) <= place) first += places_of_pairs(at++);
+    const uint32_t own = static_cast<uint32_t>(place) - first;
+    const uint32_t of_two = num_heads / 2 * row_blocks(at);
+    return own >= of_two && 2 * (own - of_two) == row_blocks(at) - 1 ? 1 : 2;
+  }
+
+  CUFLASH_HD TileCoord at(int64_t place, int number) {
+    const auto wanted = static_cast<uint32_t>(place);
+    if (!schedule.by_length) {
+      while (before + num_heads * row_blocks(rank) <= wanted) before += num_heads * row_blocks(rank++);
+      return tile((wanted - before) / row_blocks(rank), (wanted - before) % row_blocks(rank));
+    }
+    return wanted < pairs ? of_pair(wanted, number == 1) : single(wanted);
+  }
+
+ private:
+  CUFLASH_HD uint32_t row_blocks(uint32_t at) const { return sorted.entries[at].row_blocks; }
+  // Of an entry, all of whose heads make pairs, the last of an odd number with itself.
+  CUFLASH_HD uint32_t places_of_pairs(uint32_t at) const {
+    return num_heads / 2 * row_blocks(at) + num_heads % 2 * ((row_blocks(at) + 1) / 2);
+  }
+  CUFLASH_HD TileCoord tile(uint32_t head, uint32_t block) const {
+    return {static_cast<int32_t>(sorted.entries[rank].number), static_cast<int32_t>(head), static_cast<int32_t>(block)};
+  }
+
+  // The longer one first.
+  CUFLASH_HD TileCoord of_pair(uint32_t place, bool second) {
+    while (before + places_of_pairs(rank) <= place) before += places_of_pairs(rank++);
+    const uint32_t last = row_blocks(rank) - 1;
+    const uint32_t own = place - before;
+    const uint32_t of_two = num_heads / 2 * (last + 1);
+    if (own >= of_two) return tile(num_heads - 1, second ? own - of_two : last - (own - of_two));
+    const uint32_t near = own % (last + 1);
+    const bool from_end = second == (2 * near > last);
+    return tile(own / (last + 1) * 2 + (from_end ? 0 : 1), from_end ? last - near : near);
+  }
+
+  // Last row blocks first, of all entries.
+  CUFLASH_HD TileCoord single(uint32_t place) {
+    if (before < pairs || rank < single_rank) {  // the first one
+      before = pairs;
+      rank = count;
+    }
+    for (;;) {
+      if (rank == count) {
+        rank = single_rank;
+        --row_block;
+      }
+      const uint32_t first_head = rank == single_rank ? single_head : 0;
+      const uint32_t heads = row_block < row_blocks(rank) ? num_heads - first_head : 0;
+      if (place < before + heads) return tile(first_head + place - before, row_block);
+      before += heads;
+      ++rank;
+    }
   }
 };
 

@@ -11,7 +11,7 @@ inline constexpr int kGroupThreads = 128;  // of a warpgroup
 inline constexpr int kGroupRows = 64;      // that a product of a warpgroup has: query rows
 
 // What a block notes about itself and its barriers, behind the tiles.
-inline constexpr size_t kBlockStateBytes = 1024;
+inline constexpr size_t kBlockStateBytes = 2048;
 
 // A block has a warpgroup that loads and block_m / 64 that compute, 64 query rows each.
 struct FwdTile {

@@ -22,7 +22,7 @@ namespace cuflash::wmma {
 template <class T, int kHeadDim>
 Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& context) {
   WorkspaceCarver carver(context.workspace);
-  const BwdWorkspace workspace = BwdWorkspace::carve(args, carver);
+  const BwdWorkspace workspace = BwdWorkspace::carve(args, dq_pitch(args.attention.head_dim), carver);
   const Attention& a = args.attention;
   const bool aligned = rows_are_aligned(args.q, sizeof(T)) && rows_are_aligned(args.k, sizeof(T)) &&
                        rows_are_aligned(args.v, sizeof(T)) && rows_are_aligned(args.dout, sizeof(T)) &&
@@ -53,7 +53,7 @@ Status launch_bwd(const BwdArgs& args, const Plan& plan, const LaunchContext& co
           workspace.dq_sums
       );
     }
-    return launch_bwd_finish_dq<T, true>(
+    return launch_bwd_finish_dq<T, true, SumsOrder::kColumns>(
         context, "wmma bwd_finish_dq", args, workspace.delta, workspace.dq_sums, dq_pitch(a.head_dim)
     );
   });

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/common/warp.h"
 
@@ -18,6 +19,9 @@ inline constexpr int kPadding = 8;  // 16-bit elements behind a row: neighbourin
 // rows meet every bank once.
 inline constexpr int kScratchPitch = 20;
 inline constexpr int kScratchFloats = kSide * kScratchPitch;
+
+// Of the backward pass: floats of a row of the sums of dq, of which four neighbours are added at once.
+constexpr int32_t dq_pitch(int32_t head_dim) { return (head_dim + 3) / 4 * 4; }
 
 // Forward: block_m query rows against block_n keys per copy, of which a warp takes step_n at a time. A warp owns
 // row_fragments * 16 query rows.

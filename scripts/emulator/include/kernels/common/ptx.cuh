@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "device.h"
@@ -22,5 +23,12 @@ inline float exp2_to_zero(float x) {
 inline uint32_t shared_address(const void* pointer) { return emulator::shared_address(pointer); }
 
 inline void store_pair(uint32_t to, uint32_t pair) { emulator::write_shared(to, &pair, sizeof(pair)); }
+
+inline uint64_t pair_of(const float (&x)[2]) {
+  uint64_t pair;
+  std::memcpy(&pair, x, sizeof(pair));
+  return pair;
+}
+inline void split_pair(float (&x)[2], uint64_t pair) { std::memcpy(x, &pair, sizeof(x)); }
 
 }  // namespace cuflash

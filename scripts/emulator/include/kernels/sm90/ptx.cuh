@@ -84,11 +84,5 @@ inline void clear_chunk(uint32_t to) {
 }
 
 inline int made_anew(int x) { return x; }
-inline uint64_t pair_of(const float (&x)[2]) {
-  uint64_t pair;
-  std::memcpy(&pair, x, sizeof(pair));
-  return pair;
-}
-inline void split_pair(float (&x)[2], uint64_t pair) { std::memcpy(x, &pair, sizeof(x)); }
 
 }  // namespace cuflash::sm90
