@@ -63,7 +63,7 @@ struct RowStates {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       next[i] = is_far(i, highest[i], factor) ? highest[i] : reference[i];
-      huge |= next[i] > kNegativeInfinity<float> && fabsf(next[i] * factor) > kHuge;
+      huge |= fabsf(next[i]) <= FLT_MAX && fabsf(next[i] * factor) > kHuge;  // of infinity nothing is to be had
     }
     float put = 1.0f;
     if (factor != 1.0f && __any_sync(kFullWarp, huge)) {

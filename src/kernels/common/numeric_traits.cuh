@@ -45,4 +45,18 @@ __device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+// What pack() has rounded.
+template <class T>
+__device__ __forceinline__ float2 unpack(uint32_t pair);
+
+template <>
+__device__ __forceinline__ float2 unpack<__half>(uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
+template <>
+__device__ __forceinline__ float2 unpack<__nv_bfloat16>(uint32_t pair) {
+  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
+}
+
 }  // namespace cuflash

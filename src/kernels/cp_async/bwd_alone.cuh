@@ -17,9 +17,10 @@ struct BwdAloneWarp {
   using WeightTile = typename Memory::WeightTile;
   static constexpr BwdTile kTile = kBwdTiles[kRow];
   static constexpr int kDepth = kTile.head_dim / 16;
-  static constexpr int kMTiles = kTile.warp_keys() / 16;
+  static constexpr int kMTiles = kTile.sum_keys() / 16;
   static constexpr int kSumTiles = kTile.head_dim / 8;
   static constexpr int kPart = kTile.part;
+  static constexpr int kRaised = 0;  // weights are not rounded before they meet dp
   static constexpr bool kKeepsKv = kTile.kv_in_registers;
 
   int key;  // its first one in the block
@@ -30,7 +31,7 @@ struct BwdAloneWarp {
   float dv[kMTiles][kSumTiles][4];
 
   __device__ __forceinline__ explicit BwdAloneWarp(const Memory& memory) {
-    key = threadIdx.x / kWarpSize * kTile.warp_keys();
+    key = threadIdx.x / kWarpSize * kTile.sum_keys();
     own_k = down_first<OwnTile>(memory.k, key);
     own_v = down_first<OwnTile>(memory.v(), key);
     clear(dk);
@@ -64,7 +65,7 @@ struct BwdAloneWarp {
 #pragma unroll 1
     for (int query = 0; query < kTile.block_m; query += kPart) {
       const LaneAddress<WeightTile> ds_at = {memory.ds(i) + (lane_weight ^ (query / 8 * 16))};
-      if (edge && step.mask().hides_all(key, kTile.warp_keys(), query, kPart)) {
+      if (edge && step.mask().hides_all(key, kTile.sum_keys(), query, kPart)) {
         const uint32_t zero[kMTiles][kPart / 16][4] = {};
         store_weights(ds_at, zero);
         continue;
@@ -77,7 +78,8 @@ struct BwdAloneWarp {
 #pragma unroll
       for (int n = 0; n < kPart / 8; ++n) shift[n] = statistics.shift_of_pair(lane_query + 8 * n);
       clear(p);
-      start_dp(ds, statistics, lane_query);
+      clear(ds);
+      subtract_delta<kRaised>(ds, statistics, lane_query);  // dp starts from -delta
       const auto own_rows = [&](const auto& kept, const LaneAddress<OwnTile>& from) {
         return [&](int k, uint32_t(&x)[kMTiles][4]) {
 #pragma unroll
@@ -110,7 +112,7 @@ struct BwdAloneWarp {
         }
         exponentiate(p[m], factor, shift_of);
         if (edge) {
-          cap_weights(p[m]);
+          cap_weights<kRaised>(p[m]);
           hide_pairs(p[m], shift_of, step.mask(), block.own_count(), row, lane_query);
           hide_pairs(ds[m], shift_of, step.mask(), block.own_count(), row, lane_query);
         }
@@ -131,7 +133,7 @@ struct BwdAloneWarp {
 
   __device__ __forceinline__ void store(const BwdArgs& args, const BwdBlock& block) const {
     const Attention& a = args.attention;
-    const Range rows = block.rows_of_keys(key, kTile.warp_keys());
+    const Range rows = block.rows_of_keys(key, kTile.sum_keys());
     store_columns<T, 1>({args.dk, block.s.k, rows, block.at.head, a.head_dim}, 0, dk, a.scale);
     store_columns<T, 1>({args.dv, block.s.k, rows, block.at.head, a.head_dim_v}, 0, dv, 1.0f);
   }

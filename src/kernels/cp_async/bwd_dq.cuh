@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].dq_threads(), 1)
         }
         exponentiate(p[0], factor, shift_of);
         if (edge) {
-          cap_weights(p[0]);
+          cap_weights<0>(p[0]);
           hide_pairs(p[0], shift_of, mask, own_count, row, key);
           hide_pairs(ds[0], shift_of, mask, own_count, row, key);
         }

@@ -120,7 +120,8 @@ struct BwdStep {
 // Beyond this, rounding lse to fp32 can make weights visibly larger than 1; lse = -inf is a row that saw nothing.
 inline constexpr float kUsualLse = 4096.0f;
 
-// lse and delta of the rows of a step in the form in which they enter: -lse in base 2, and -delta.
+// lse and delta of the rows of a step in the form in which they enter: -lse in base 2, and -delta. `raised` is by how much the
+// first, and with it the logarithm of a weight, is raised; the second is multiplied by 2^-raised.
 template <int kRows>
 struct StepStatistics {
   float shift[kRows];
@@ -131,18 +132,21 @@ struct StepStatistics {
   }
 };
 
-// dp starts from -delta. `query` is the lane's first one.
-template <int kRows, int kMTiles, int kNTiles>
-__device__ __forceinline__ void start_dp(
+// dp becomes 2^-raised (dp - delta). `query` is the lane's first one.
+template <int kRaised, int kRows, int kMTiles, int kNTiles>
+__device__ __forceinline__ void subtract_delta(
     float (&dp)[kMTiles][kNTiles][4], const StepStatistics<kRows>& statistics, int query
 ) {
+  constexpr float kLowered = 1.0f / static_cast<float>(1 << kRaised);
 #pragma unroll
   for (int n = 0; n < kNTiles; ++n) {
     const float2 negative_delta = *reinterpret_cast<const float2*>(statistics.delta + query + 8 * n);
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) {
-      dp[m][n][0] = dp[m][n][2] = negative_delta.x;
-      dp[m][n][1] = dp[m][n][3] = negative_delta.y;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        dp[m][n][e] = fmaf(dp[m][n][e], kLowered, e % 2 == 0 ? negative_delta.x : negative_delta.y);
+      }
     }
   }
 }
@@ -156,11 +160,13 @@ __device__ __forceinline__ float load_statistic(const BwdArgs& args, const float
 }
 
 // Returns whether the value is an lse that wants a closer look.
-template <int kRows>
+template <int kRaised, int kRows>
 __device__ __forceinline__ bool store_statistic(StepStatistics<kRows>& to, float value) {
+  constexpr float kLowered = 1.0f / static_cast<float>(1 << kRaised);
   if (threadIdx.x >= 2 * kRows) return false;
   const bool is_lse = threadIdx.x < kRows;
-  (is_lse ? to.shift : to.delta)[threadIdx.x % kRows] = is_lse ? -kLog2e * value : -value;
+  (is_lse ? to.shift : to.delta)[threadIdx.x % kRows] =
+      is_lse ? fmaf(-kLog2e, value, static_cast<float>(kRaised)) : -kLowered * value;
   return is_lse && !(fabsf(value) <= kUsualLse);
 }
 

@@ -15,11 +15,12 @@
 //             ^ wait, barrier                         ^ wait, barrier
 //
 // One barrier per step: it says that the step's copies have arrived, that the ds of the step before is complete, and that
-// the memory of the one before that is free. Between barriers warps run freely, so that the arithmetic of one runs under
-// the products of others.
+// the memory of the one before that is free. Between barriers (and those of bwd_roles.cuh) warps run freely, so that the
+// arithmetic of one runs under the products of others.
 //
-// A warp has keys of its own (bwd_alone.cuh), or where the gradients of its keys do not fit into its registers, `split` warps
-// share them (bwd_sharing.cuh).
+// In tiles for small head_dim, or little shared memory, a warp has keys of its own and does all of 1 to 6 (bwd_alone.cuh). In the
+// others its registers have room for one of the two gradients, and one half of the warps does 1, p and 5, the other 2, ds and
+// 6 (bwd_roles.cuh).
 //
 // dk and dv rows that come out as NaN or infinite under a mask are computed again by the definition (exact_rows.cuh).
 #pragma once
@@ -30,7 +31,7 @@
 #include "kernels/common/exact_rows.cuh"
 #include "kernels/cp_async/bwd_add_dq.cuh"
 #include "kernels/cp_async/bwd_alone.cuh"
-#include "kernels/cp_async/bwd_sharing.cuh"
+#include "kernels/cp_async/bwd_roles.cuh"
 
 namespace cuflash::cp_async {
 
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
   constexpr int kBlockN = kTile.block_n;
   constexpr int kStages = kTile.stages;
   using Memory = BwdMemory<kRow>;
-  using Warp = std::conditional_t<kTile.split == 1, BwdAloneWarp<T, kRow, kPlain>, BwdSharingWarp<T, kRow, kPlain>>;
+  using Warp = std::conditional_t<kTile.by_role, BwdRoleWarp<T, kRow, kPlain>, BwdAloneWarp<T, kRow, kPlain>>;
 
   extern __shared__ __align__(128) unsigned char shared[];
   static_assert(sizeof(BwdState<T, kRow>) <= kTile.state_bytes());
@@ -54,8 +55,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
   const int warp = threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   // Where two warps of a block share a scheduler, one computes dq before its weights and the other behind: otherwise all
-  // would add to global memory at the same time.
-  const bool dq_first = kTile.warps < 8 || warp < kTile.warps / 2;
+  // would add to global memory at the same time. With roles it is the one with ds, which then need not wait for p.
+  const bool dq_first = kTile.warps < 8 || (warp < kTile.warps / 2) != kTile.by_role;
 
   const Attention& a = args.attention;
   const float factor = kPlain ? a.scale * kLog2e : 1.0f;
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
       const float statistic = load_statistic<kBlockM>(args, delta, first);
       copy_step(0, first);
       set_step_after(0);
-      if (store_statistic(state.statistics[0], statistic)) state.steps[0].edge = true;
+      if (store_statistic<Warp::kRaised>(state.statistics[0], statistic)) state.steps[0].edge = true;
       if constexpr (kTile.kv_in_registers) {
         wait_copies<1>();
         __syncthreads();
@@ -110,7 +111,8 @@ __global__ void __launch_bounds__(kBwdTiles[kRow].threads(), kBwdTiles[kRow].min
       set_step_after(i + 1);
       if (kStages == 2 && dq_first && i > 0) add_dq_of(i - 1);
       sums.add(args, state, memory, i, edge, factor);
-      if (store_statistic(state.statistics[(i + 1) % 2], statistic)) state.steps[(i + 1) % 4].edge = true;
+      if (store_statistic<Warp::kRaised>(state.statistics[(i + 1) % 2], statistic))
+        state.steps[(i + 1) % 4].edge = true;
       if constexpr (kStages == 2) {
         if (!dq_first && i > 0) add_dq_of(i - 1);
       } else {

@@ -58,13 +58,14 @@ __device__ __forceinline__ void hide_pairs(
   });
 }
 
-// No weight is above 1. NaN stays, as in pair_weights().
-template <int kNTiles>
+// No weight is above 2^raised. NaN stays, as in pair_weights().
+template <int kRaised, int kNTiles>
 __device__ __forceinline__ void cap_weights(float (&p)[kNTiles][4]) {
-  for_each_pair(p, p, [](int, int, int, float& x, float&) { x = x > 1.0f ? 1.0f : x; });
+  constexpr float kMost = static_cast<float>(1 << kRaised);
+  for_each_pair(p, p, [](int, int, int, float& x, float&) { x = x > kMost ? kMost : x; });
 }
 
-// s, of which factor * s is the score in base 2, becomes p.
+// s, of which factor * s is the score in base 2, becomes p, or 2^raised p if the shift is raised.
 template <int kNTiles, class Shift>
 __device__ __forceinline__ void exponentiate(float (&s)[kNTiles][4], float factor, Shift&& shift) {
   for_each_pair(s, s, [&](int i, int n, int e, float& x, float&) {
@@ -72,10 +73,10 @@ __device__ __forceinline__ void exponentiate(float (&s)[kNTiles][4], float facto
   });
 }
 
-// dp - delta becomes ds.
+// dp - delta becomes ds, or p what is multiplied with dp - delta, by slopes.
 template <int kNTiles>
-__device__ __forceinline__ void weigh(float (&dp)[kNTiles][4], float (&p)[kNTiles][4]) {
-  for_each_pair(dp, p, [&](int, int, int, float& y, float& x) { y *= x; });
+__device__ __forceinline__ void weigh(float (&x)[kNTiles][4], float (&weights)[kNTiles][4]) {
+  for_each_pair(x, weights, [&](int, int, int, float& product, float& weight) { product *= weight; });
 }
 
 }  // namespace cuflash::cp_async

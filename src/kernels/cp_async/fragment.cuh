@@ -43,10 +43,27 @@ __device__ __forceinline__ void pack_operand(uint32_t (&a)[4], const float (&sum
   a[3] = pack<T>(sums[2 * k + 1][2], sums[2 * k + 1][3]);
 }
 
+// The sums that become operand k.
+template <int kNTiles>
+__device__ __forceinline__ float (&columns_of(float (&sums)[kNTiles][4], int k))[2][4] {
+  return *reinterpret_cast<float(*)[2][4]>(&sums[2 * k]);
+}
+
 template <class T, int kNTiles>
 __device__ __forceinline__ void pack_operands(uint32_t (&a)[kNTiles / 2][4], const float (&sums)[kNTiles][4]) {
 #pragma unroll
   for (int k = 0; k < kNTiles / 2; ++k) pack_operand<T>(a[k], sums, k);
+}
+
+// Sums times what pack_operand() made of others.
+template <class T, int kNTiles>
+__device__ __forceinline__ void multiply_operand(float (&sums)[kNTiles][4], const uint32_t (&a)[4], int k) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = unpack<T>(a[i]);
+    sums[2 * k + i / 2][i % 2 * 2] *= pair.x;
+    sums[2 * k + i / 2][i % 2 * 2 + 1] *= pair.y;
+  }
 }
 
 // Lane q of a quad has, in x[i], part q of block i, and receives the whole block q: part i in x[i].

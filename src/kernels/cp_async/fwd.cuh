@@ -5,7 +5,7 @@
 //                 keys ->  64 per stage, 32 at a time
 //   128 query   +--------+     a warp owns 32 query rows; a quad of lanes shares a row
 //   rows per    | warp 0 |     1. s = q k^T     by ldmatrix, q kept where registers allow: each block of k meets 32 rows
-//   block,      +--------+     2. softmax       in registers, 2 shuffles a row
+//   block,      +--------+     2. softmax       in registers, one vote whether a reference moves
 //   4 warps     |  ...   |     3. o += p v      p in registers, v by ldmatrix.trans
 //               +--------+
 //

@@ -78,6 +78,12 @@ __device__ __forceinline__ void sync_warps(int barrier) {
   asm volatile("bar.sync %0, %1;" : : "r"(barrier), "n"(kThreads) : "memory");
 }
 
+// Says there that this thread has come, and does not wait for the others.
+template <int kThreads>
+__device__ __forceinline__ void arrive_warps(int barrier) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "n"(kThreads) : "memory");
+}
+
 // Adds four neighbours to global memory, at a multiple of 16 bytes.
 __device__ __forceinline__ void add_quad(float* to, float x, float y, float z, float w) {
 #if __CUDA_ARCH__ >= 900

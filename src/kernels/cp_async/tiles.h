@@ -65,14 +65,18 @@ inline constexpr std::array kFwdTiles = {
 // Of the backward pass: floats of a row of the sums of dq, which lie as fragments have them (SumsOrder::kFragments).
 constexpr int32_t dq_pitch(int32_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
-// Backward: a block owns block_n keys and streams block_m query rows per step. `split` warps share the same keys: each
-// computes the weights of its part of the step's queries and the gradients of its part of head_dim. Alone (split 1), a
-// warp's weights stay in its registers, of `part` queries at a time.
+// Backward: a block owns block_n keys and streams block_m query rows per step.
+//
+// Alone, a warp computes the weights of its keys, `part` queries at a time, and sums both their gradients. By role, one half
+// of the warps has p and dv, the other ds and dk, and each warp's partner the same pairs, `part` queries of all steps. Of
+// a role, `split` warps share the keys of their gradients, each with its part of head_dim; then weights pass through shared
+// memory.
 struct BwdTile {
   int head_dim;  // capacity
   int block_n;
   int block_m;
   int warps;
+  bool by_role;
   int split;
   int part;              // queries whose weights a warp holds at a time
   int dq_row_warps;      // the warps that share the queries of a step in dq; the others share head_dim
@@ -81,7 +85,10 @@ struct BwdTile {
   int min_blocks;        // per SM
 
   constexpr int threads() const { return kWarpSize * warps; }
-  constexpr int warp_keys() const { return block_n / (warps / split); }
+  constexpr int role_warps() const { return by_role ? warps / 2 : warps; }
+  constexpr int query_warps() const { return by_role ? block_m / part : 1; }  // of a role, with the same keys' weights
+  constexpr int weight_keys() const { return block_n / (role_warps() / query_warps()); }
+  constexpr int sum_keys() const { return block_n / (role_warps() / split); }
   constexpr int dq_threads() const { return 2 * block_n; }  // of the deterministic kernel: a warp has 16 rows
   constexpr int tile_bytes(int rows) const { return 2 * rows * head_dim; }
   constexpr int weights_bytes() const { return 2 * block_n * block_m; }
@@ -97,19 +104,18 @@ struct BwdTile {
 
 // clang-format off
 inline constexpr std::array kBwdTiles = {
-    BwdTile{.head_dim = 32,  .block_n = 128, .block_m = 64, .warps = 4, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = true,  .min_blocks = 2},
-    BwdTile{.head_dim = 64,  .block_n = 128, .block_m = 64, .warps = 4, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 2},
-    BwdTile{.head_dim = 96,  .block_n = 128, .block_m = 64, .warps = 8, .split = 1, .part = 32, .dq_row_warps = 4, .stages = 2, .kv_in_registers = true,  .min_blocks = 1},
-    BwdTile{.head_dim = 96,  .block_n = 64,  .block_m = 64, .warps = 4, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = true,  .min_blocks = 1},
-    BwdTile{.head_dim = 128, .block_n = 128, .block_m = 64, .warps = 8, .split = 2, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
-    BwdTile{.head_dim = 128, .block_n = 128, .block_m = 64, .warps = 8, .split = 1, .part = 64, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
-    BwdTile{.head_dim = 128, .block_n = 128, .block_m = 32, .warps = 8, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 1, .kv_in_registers = false, .min_blocks = 1},
-    BwdTile{.head_dim = 192, .block_n = 64,  .block_m = 64, .warps = 8, .split = 4, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
-    BwdTile{.head_dim = 192, .block_n = 64,  .block_m = 32, .warps = 8, .split = 2, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
-    BwdTile{.head_dim = 192, .block_n = 32,  .block_m = 32, .warps = 4, .split = 2, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
-    BwdTile{.head_dim = 256, .block_n = 64,  .block_m = 64, .warps = 8, .split = 4, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
-    BwdTile{.head_dim = 256, .block_n = 64,  .block_m = 32, .warps = 8, .split = 2, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
-    BwdTile{.head_dim = 256, .block_n = 32,  .block_m = 32, .warps = 4, .split = 2, .part = 16, .dq_row_warps = 2, .stages = 1, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 32,  .block_n = 128, .block_m = 64, .warps = 4, .by_role = false, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = true,  .min_blocks = 2},
+    BwdTile{.head_dim = 64,  .block_n = 128, .block_m = 64, .warps = 4, .by_role = false, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 2},
+    BwdTile{.head_dim = 96,  .block_n = 128, .block_m = 64, .warps = 8, .by_role = false, .split = 1, .part = 32, .dq_row_warps = 4, .stages = 2, .kv_in_registers = true,  .min_blocks = 1},
+    BwdTile{.head_dim = 96,  .block_n = 64,  .block_m = 64, .warps = 4, .by_role = false, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = true,  .min_blocks = 1},
+    BwdTile{.head_dim = 128, .block_n = 128, .block_m = 64, .warps = 8, .by_role = true,  .split = 1, .part = 64, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 128, .block_n = 128, .block_m = 32, .warps = 8, .by_role = false, .split = 1, .part = 32, .dq_row_warps = 2, .stages = 1, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 192, .block_n = 64,  .block_m = 64, .warps = 8, .by_role = true,  .split = 4, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 192, .block_n = 64,  .block_m = 32, .warps = 8, .by_role = true,  .split = 4, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 192, .block_n = 32,  .block_m = 32, .warps = 4, .by_role = true,  .split = 2, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 256, .block_n = 64,  .block_m = 64, .warps = 8, .by_role = true,  .split = 4, .part = 32, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 256, .block_n = 64,  .block_m = 32, .warps = 8, .by_role = true,  .split = 4, .part = 16, .dq_row_warps = 2, .stages = 2, .kv_in_registers = false, .min_blocks = 1},
+    BwdTile{.head_dim = 256, .block_n = 32,  .block_m = 32, .warps = 4, .by_role = true,  .split = 2, .part = 16, .dq_row_warps = 2, .stages = 1, .kv_in_registers = false, .min_blocks = 1},
 };
 // clang-format on
 
@@ -121,10 +127,11 @@ constexpr bool is_valid(const BwdTile& t) {
     const int piece = t.head_dim % 64 == 0 ? 64 : 32;
     return t.head_dim % (16 * warps) == 0 && piece % (16 * warps) == 0;
   };
-  return t.warps % t.split == 0 && t.warp_keys() % 16 == 0 && t.block_m % 32 == 0 &&
-         t.block_m % (t.split * t.part) == 0 && t.part % 16 == 0 && t.block_m % (16 * t.dq_row_warps) == 0 &&
-         t.warps % t.dq_row_warps == 0 && shared_by(t.split) && shared_by(dq_dim_warps) &&
-         (t.split == 1 || t.part * t.split == t.block_m) && (t.stages == 1 || t.stages == 2) &&
+  const bool has_warps = t.by_role ? t.warps % 2 == 0 && t.role_warps() % t.query_warps() == 0 : t.split == 1;
+  return has_warps && t.role_warps() % t.split == 0 && t.weight_keys() % 16 == 0 && t.sum_keys() % 16 == 0 &&
+         (t.split > 1 || t.weight_keys() == t.sum_keys()) && t.block_m % 32 == 0 && t.block_m % t.part == 0 &&
+         t.part % 16 == 0 && t.block_m % (16 * t.dq_row_warps) == 0 && t.warps % t.dq_row_warps == 0 &&
+         shared_by(t.split) && shared_by(dq_dim_warps) && (t.stages == 1 || t.stages == 2) &&
          2 * t.block_m <= t.threads();
 }
 

@@ -231,12 +231,39 @@ struct TileWalk<true> {
       if (rank == count) {
         rank = single_rank;
         --row_block;
+        pass_levels(place);
       }
-      const uint32_t first_head = rank == single_rank ? single_head : 0;
+      const uint32_t first_head = first_single_head(rank);
       const uint32_t heads = row_block < row_blocks(rank) ? num_heads - first_head : 0;
       if (place < before + heads) return tile(first_head + place - before, row_block);
       before += heads;
       ++rank;
+    }
+  }
+
+  CUFLASH_HD uint32_t first_single_head(uint32_t at) const { return at == single_rank ? single_head : 0; }
+
+  // Row blocks that lie in front of a place and are those of the same entries are passed over together: one long entry among
+  // many would take a look at all of them for each of its row blocks.
+  CUFLASH_HD void pass_levels(uint32_t place) {
+    for (;;) {
+      uint32_t heads = 0, next = 0;  // that have this row block; the highest number of row blocks of the others
+      for (uint32_t i = single_rank; i < count; ++i) {
+        if (row_blocks(i) > row_block) {
+          heads += num_heads - first_single_head(i);
+        } else {
+          next = row_blocks(i) > next ? row_blocks(i) : next;
+        }
+      }
+      const uint32_t levels = row_block - next + 1;
+      const uint32_t passed = heads > 0 ? (place - before) / heads : levels;
+      if (passed < levels) {
+        before += passed * heads;
+        row_block -= passed;
+        return;
+      }
+      before += levels * heads;
+      row_block = next - 1;
     }
   }
 };

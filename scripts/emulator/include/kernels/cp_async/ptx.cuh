@@ -95,4 +95,9 @@ void sync_warps(int barrier) {
   emulator::meet_block(barrier, kThreads);
 }
 
+template <int kThreads>
+void arrive_warps(int barrier) {
+  emulator::arrive_at_block(barrier, kThreads);
+}
+
 }  // namespace cuflash::cp_async
